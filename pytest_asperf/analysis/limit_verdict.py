@@ -159,6 +159,8 @@ _SHOWN: Final[Mapping[Operator, tuple[_Shown, _Shown]]] = {
 }
 
 _LARGEST_FRACTION: Final = 1e6
+#: The smallest limit of a change, a fraction: noise and rounding would decide below it.
+LEAST_LIMIT: Final = 1e-6
 
 
 def judge_limits(estimate: Estimate, limits: Limits, subject: Subject) -> Verdict:
@@ -298,3 +300,15 @@ def parse_percent(value: object, *, where: str, negative: bool = False) -> float
             f'meant, "{100 * fraction:g}%"',
         )
     return float(fraction)
+
+
+def parse_tolerance(value: object, *, where: str) -> float:
+    """A change that is accepted and that a test can decide, as a fraction; see `parse_percent`."""
+    limit = parse_percent(value, where=where)
+    if limit < LEAST_LIMIT:
+        raise ConfigError(
+            f"{where}: {shown(value)} is too small a limit",
+            why="equal builds differ by as much from noise, and equal scores from rounding",
+            remedy=f'write "{100 * LEAST_LIMIT:.4f}%" or more',
+        )
+    return limit

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
-from pytest_asperf.analysis.limit_verdict import parse_percent
-from pytest_asperf.analysis.stats.ppl_sequential import parse_ppl_limit
+from pytest_asperf.analysis.limit_verdict import parse_percent, parse_tolerance
 from pytest_asperf.analysis.verdict import Outcome, Verdict
 from pytest_asperf.api.latency import Time, time_of
 from pytest_asperf.api.measurement_context import (
@@ -187,11 +186,11 @@ def assert_no_regression(
             remedy="leave one of them out",
         )
     if tolerance is not None:
-        share = parse_percent(tolerance, where=f"{where}: tolerance")
+        share = parse_tolerance(tolerance, where=f"{where}: tolerance")
         budget = replace(budget, tolerance=share)
     if faster_by is not None:
         budget = budget.faster_by(parse_percent(faster_by, where=f"{where}: faster_by"))
-    of_ppl = parse_ppl_limit(ppl_below, where=f"{where}: ppl_below")
+    of_ppl = parse_tolerance(ppl_below, where=f"{where}: ppl_below")
     if kld_below is not None and not kld_below > 0:
         raise ConfigError(
             f"{where}: kld_below={shown(kld_below)} is no limit",

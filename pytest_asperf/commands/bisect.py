@@ -138,7 +138,7 @@ def split_builds(text: str, folder: Path) -> list[str]:
 
 def _request(options: BisectOptions, project: Workspace) -> BisectRequest:
     """The request, all of it checked before anything is measured."""
-    from pytest_asperf.analysis.stats.ppl_sequential import parse_ppl_limit
+    from pytest_asperf.analysis.limit_verdict import parse_tolerance
     from pytest_asperf.bisect.run import BisectRequest
     from pytest_asperf.gate.cells import GateCell, GateCheck, parse_gated
     from pytest_asperf.gate.judge import GateLimits
@@ -162,7 +162,7 @@ def _request(options: BisectOptions, project: Workspace) -> BisectRequest:
         texts = split_builds(options.builds, catalogue.folder)
         between = [find(text, where="--builds") for text in texts]
     budget = Budget(settings.tolerance, settings.max_pairs, settings.max_seconds, seed=0)
-    limit = parse_ppl_limit(options.max_ppl_delta, where="--max-ppl-delta")
+    limit = parse_tolerance(options.max_ppl_delta, where="--max-ppl-delta")
     limits = GateLimits(budget, limit, options.max_kld)
     cell = GateCell(ref, workload)
     return BisectRequest(_candidates(ends, between), cell, limits, is_listed=between is not None)

@@ -139,8 +139,7 @@ class GateRequest:
 
 def read_request(options: GateOptions, project: Workspace) -> GateRequest:
     """The comparison; a ConfigError before anything is measured if an argument is not usable."""
-    from pytest_asperf.analysis.limit_verdict import parse_percent
-    from pytest_asperf.analysis.stats.ppl_sequential import parse_ppl_limit
+    from pytest_asperf.analysis.limit_verdict import parse_percent, parse_tolerance
     from pytest_asperf.gate.cells import parse_gated
     from pytest_asperf.gate.judge import GateLimits
     from pytest_asperf.gate.plan import engine_of
@@ -156,7 +155,7 @@ def read_request(options: GateOptions, project: Workspace) -> GateRequest:
     budget = project.gate_budget
     if options.faster_by is not None:
         budget = budget.faster_by(parse_percent(options.faster_by, where="--faster-by"))
-    limit = parse_ppl_limit(options.max_ppl_delta, where="--max-ppl-delta")
+    limit = parse_tolerance(options.max_ppl_delta, where="--max-ppl-delta")
     pairs = _pairs(options, project, engine, models)
     limits = GateLimits(budget, limit, options.max_kld)
     key_variable = settings.api_key_variable

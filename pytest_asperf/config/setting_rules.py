@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeVar, get_args
 
-from pytest_asperf.analysis.limit_verdict import parse_percent
+from pytest_asperf.analysis.limit_verdict import parse_tolerance
 from pytest_asperf.config.address import (
     REMOTE_ADDRESS,
     SLOTS,
@@ -65,10 +65,10 @@ def _duration(value: object) -> float:
 
 def _share(value: object, *, most: float) -> float:
     try:
-        share = parse_percent(value, where="")
+        share = parse_tolerance(value, where="")
     except ConfigError as error:
         raise ValueError(f": {error.remedy}") from None
-    if not 0 < share <= most:
+    if share > most:
         raise ValueError
     return share
 

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtr  # type: ignore[import-untyped]  # scipy ships no types
 
-from pytest_asperf.analysis.limit_verdict import parse_percent
+from pytest_asperf.analysis.limit_verdict import LEAST_LIMIT
 from pytest_asperf.analysis.metrics import ChunkScore
 from pytest_asperf.analysis.outcome import Decision, Outcome
 from pytest_asperf.analysis.stats.chunk_intervals import LEAST_CHUNKS
@@ -36,7 +36,7 @@ from pytest_asperf.analysis.stats.sequential_frame import (
     crossing,
     nothing_to_estimate,
 )
-from pytest_asperf.errors import ConfigError, MeasurementError, shown
+from pytest_asperf.errors import MeasurementError
 
 Floats = float | NDArray[np.float64]
 
@@ -92,21 +92,7 @@ _BAD_CHUNKS: Final = 2
 _LEAST_DISTANCE: Final = 0.8
 
 
-#: The smallest limit, a fraction; rounding would decide below it.
-_SMALLEST_LIMIT: Final = 1e-6
 _LARGEST_LIMIT: Final = 1e6
-
-
-def parse_ppl_limit(value: object, *, where: str) -> float:
-    """A limit of ΔPPL that `PairedPplTest` can decide, as a fraction; see `parse_percent`."""
-    limit = parse_percent(value, where=where)
-    if limit < _SMALLEST_LIMIT:
-        raise ConfigError(
-            f"{where}: {shown(value)} is too small a limit",
-            why="two scores of one model may differ by as much from rounding alone",
-            remedy=f'write "{100 * _SMALLEST_LIMIT:.4f}%" or more',
-        )
-    return limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,9 +293,9 @@ class PairedPplTest(ChunksTest):
         min_chunks: int = LEAST_CHUNKS,
         comparisons: int = 1,
     ) -> None:
-        if not _SMALLEST_LIMIT <= limit <= _LARGEST_LIMIT:
+        if not LEAST_LIMIT <= limit <= _LARGEST_LIMIT:
             raise ValueError(
-                f"limit must lie between {_SMALLEST_LIMIT:g} and {_LARGEST_LIMIT:g}, not {limit}"
+                f"limit must lie between {LEAST_LIMIT:g} and {_LARGEST_LIMIT:g}, not {limit}"
             )
         super().__init__(
             math.log1p(limit),

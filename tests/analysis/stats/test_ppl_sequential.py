@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom  # type: ignore[import-untyped]  # scipy ships no types
 
+from pytest_asperf.analysis.limit_verdict import parse_tolerance
 from pytest_asperf.analysis.metrics import ChunkScore
 from pytest_asperf.analysis.outcome import Decision
 from pytest_asperf.analysis.stats.ppl_sequential import (
     DriftTest,
     PairedPplTest,
     SeenChunks,
-    parse_ppl_limit,
 )
 from pytest_asperf.errors import ConfigError, MeasurementError
 
@@ -220,13 +220,13 @@ def test_impossible_arguments_are_refused(arguments: dict[str, float]) -> None:
 def test_a_limit_below_rounding_is_refused(limit: str | float) -> None:
     """The message names the option: the test itself would only raise a ValueError."""
     with pytest.raises(ConfigError, match=r"--max-ppl-delta: .* is too small a limit"):
-        parse_ppl_limit(limit, where="--max-ppl-delta")
+        parse_tolerance(limit, where="--max-ppl-delta")
 
 
 @given(st.floats(1e-6, 1e6))
 def test_every_limit_that_is_read_can_be_tested(limit: float) -> None:
     """The test accepts what the parser accepts."""
-    parsed = parse_ppl_limit(limit if limit < 1 else f"{100 * limit}%", where="x")
+    parsed = parse_tolerance(limit if limit < 1 else f"{100 * limit}%", where="x")
     assert PairedPplTest(parsed, n_chunks_total=5).limit == pytest.approx(limit)
 
 
