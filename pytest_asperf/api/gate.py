@@ -191,13 +191,17 @@ def assert_no_regression(
     if faster_by is not None:
         budget = budget.faster_by(parse_percent(faster_by, where=f"{where}: faster_by"))
     of_ppl = parse_tolerance(ppl_below, where=f"{where}: ppl_below")
-    if kld_below is not None and not kld_below > 0:
+    if kld_below is not None and not _is_above_zero(kld_below):
         raise ConfigError(
             f"{where}: kld_below={shown(kld_below)} is no limit",
             why="a mean KLD is a number of nats above 0",
             remedy=f"write kld_below={MOST_KLD:g}",
         )
     return _settled(gate, gate.judged(budget, of_ppl, kld_below))
+
+
+def _is_above_zero(value: object) -> bool:
+    return isinstance(value, int | float) and value > 0
 
 
 def _settled(gate: GatedWorkloads, results: Iterator[CellResult]) -> tuple[Verdict, ...]:

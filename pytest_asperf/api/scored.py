@@ -86,9 +86,11 @@ def score(
     return TokenScores(found.tokens, found.score.nll, found.score.kld, found.ran.rows())
 
 
-def _token_ids(given: Sequence[object]) -> tuple[int, ...]:
-    tokens = tuple(token for token in given if type(token) is int and token >= 0)
-    if len(tokens) != len(given):
+def _token_ids(given: object) -> tuple[int, ...]:
+    tokens: tuple[int, ...] = ()
+    if isinstance(given, Sequence):
+        tokens = tuple(token for token in given if type(token) is int and token >= 0)
+    if not isinstance(given, Sequence) or len(tokens) != len(given):
         raise ConfigError(
             f"scores: {shown(given, 80)} is not a text",
             why="a model reads texts and token ids",

@@ -175,6 +175,7 @@ def parse_workload(
     Energies and percentiles are names for callers that accept any cost, such as gates, and loads
     for those that allow them.
     """
+    name = str(name)  # a test may give anything
     for kind in _LOADS:
         if name == kind and may_be_load:
             return Workload(kind, 1)

@@ -58,8 +58,9 @@ def test_it(model: Model):
         model.scores("ab", after=3)
     with pytest.raises(ConfigError, match="after=-1 is not a position"):
         model.scores("ab", after=-1)
-    with pytest.raises(ConfigError, match="not a text"):
-        model.scores([1, "a"])
+    for given in ([1, "a"], 1):
+        with pytest.raises(ConfigError, match="not a text"):
+            model.scores(given)
 """
     )
     project.run().assert_outcomes(passed=1)

@@ -121,6 +121,7 @@ def test_no_share_of_the_bandwidth(live: Project) -> None:
         LIVE,
         {
             'throughput("pp16").bandwidth_utilization': "is not defined for pp16",
+            "throughput(16)": "throughput: '16' is not a workload",
             'assert throughput("tg16").bandwidth_utilization <= "80"': "'80' is not a usable limit",
             'assert throughput("tg16").bandwidth_utilization <= 1': "limit: it has no unit",
         },

@@ -150,6 +150,8 @@ def test_builds(project: Project) -> None:
             'assert_no_regression(gate("tg32"), faster_by="-5%")': "faster_by: '-5%' is not a",
             'assert_no_regression(gate("tg32"), faster_by=0, tolerance=0.1)': "tolerance=0.1 and",
             'assert_no_regression(gate("tg32"), tolerance=0)': "tolerance: 0 is too small a limit",
+            'assert_no_regression(gate("kld"), kld_below="1 nat")': "kld_below='1 nat' is no limit",
+            "assert_no_regression(gate(32))": "gate: '32' is not a workload",
             'assert new.throughput("tg32") > 5': "a build is measured against the other build only",
         },
         *builds,
