@@ -424,19 +424,29 @@ class SpeculationResult:
         findings += [guards.degenerate_tokens(tokens) for tokens in by_prompt.values()]
         measured, alone = self.speculative_rate, self.alone_rate
         if self.counts.drafted:
-            findings.append(
-                guards.sd_bound(
-                    measured,
-                    alone,
-                    k=self.pairing.k,
-                    drafted=self.counts.drafted,
-                    accepted=self.counts.accepted,
-                )
-            )
+            findings.append(self._beyond_bound())
         predicted = alone * (1 + self.predicted_gain.point)
         findings.append(guards.predicted_against_measured(predicted, measured))
         findings += (finding for ran in self.ran for finding in ran.guard_findings)
         return tuple(dict.fromkeys(finding for finding in findings if finding))
+
+    def _beyond_bound(self) -> GuardFinding | None:
+        """The finding that the acceptance does not allow the gain, over all runs and by the pairs.
+
+        Runs of the target alone may have stalled, which hardly changes the gain's lower bound.
+        """
+        shown = self.gain.low if self.gain.has_interval else self.gain.point
+        found = [
+            guards.sd_bound(
+                rate,
+                self.alone_rate,
+                k=self.pairing.k,
+                drafted=self.counts.drafted,
+                accepted=self.counts.accepted,
+            )
+            for rate in (self.speculative_rate, self.alone_rate * (1 + shown))
+        ]
+        return found[0] if all(found) else None
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import pytest
 
+from pytest_asperf.analysis.guards import Guard
 from pytest_asperf.analysis.stats.estimate import CHANGE, Estimate
 from pytest_asperf.analysis.verdict import Outcome, Subject
 from pytest_asperf.config.spec import ModelRef, ModelSpec, Pairing
@@ -165,6 +166,12 @@ def test_a_gain_beyond_what_acceptance_allows_is_invalid() -> None:
     verdict = gain_verdict(result, SUBJECT, when_ratio=2.5, at_least=0.0, only=None)
     assert verdict.outcome is Outcome.INVALID
     assert "a round emits at most" in in_words(verdict).measured
+
+
+def test_a_target_that_stalled_alone_is_no_gain_beyond_acceptance() -> None:
+    """Next to busy loops 4032 became 8462 tok/s in all runs, and -4 % [-45, 536] by the pairs."""
+    result = _result((-0.45, 5.36), spoil={"speculative": _speculative(20, 0, STEP_NS // 3)})
+    assert not any(finding.guard is Guard.SD_BOUND for finding in result.guard_findings)
 
 
 def _divergence(margin: float) -> Divergence:
