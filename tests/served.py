@@ -140,7 +140,7 @@ class FirstOnly(WordServer):
     """A server that computes one request at a time, and makes up the answers to others."""
 
     def __init__(self, **options: Any) -> None:
-        self._counting, self._n_open, self._own = threading.Lock(), 0, threading.local()
+        self._counting, self._n_open = threading.Lock(), 0
         super().__init__(**options)
 
     def answer(self, prompt: str, seed: int | None, n: int) -> list[str]:

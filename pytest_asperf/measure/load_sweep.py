@@ -198,9 +198,8 @@ class _Sender:
         if not self.timed:
             return None
         workload = Workload("request", self.work.n_output, self.work.n_prompt, users=n_users)
-        model = self.model
-        ways = self._again, model.answers_together, model.text_tokens, self._next
-        server = LoneServer(*ways, workload, self.coin)
+        together, count = self.model.answers_together, self.model.text_tokens
+        server = LoneServer(self._again, together, count, self._next, workload, self.coin)
         try:
             return server.examine(self.coin.choice(self.timed))
         except RefusalError as refusal:

@@ -354,9 +354,9 @@ class TimedServer:
         timed = self._timed(run)
         if timed is None:
             return None
-        ways = self._sent, self._together, self._count, self._again
-        server = LoneServer(*ways, workload, coin)
-        return server.examine(timed)
+        return LoneServer(
+            self._sent, self._together, self._count, self._again, workload, coin
+        ).examine(timed)
 
     def _again(self) -> Timed | None:
         return self._timed(self.time())

@@ -26,7 +26,7 @@ from typing import Final, Self, TypeAlias, TypeVar
 import psutil
 
 from pytest_asperf.analysis.stats.sequential import log_cost_ratio
-from pytest_asperf.analysis.stats.total_time import total_log_ratio, typical_log_ratio
+from pytest_asperf.analysis.stats.total_time import total_log_ratio
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.engine_process import ContextFacts, usable_cores
 from pytest_asperf.measure.metered import MeteredRun, PhaseEnergy
@@ -119,7 +119,7 @@ class Pair:
         Two runs back to back share the machine's drift; the median removes a run pair in which only
         one of them was disturbed.
         """
-        return typical_log_ratio(*self._costs) + self._log_work
+        return median(self.log_ratios)
 
     @property
     def total_log_ratio(self) -> float:
