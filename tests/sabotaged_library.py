@@ -248,6 +248,23 @@ L.llama_decode, L.llama_get_logits_ith = sabotaged, sabotaged_logits
 L.llama_get_memory, L.llama_free = sabotaged_memory, sabotaged_free
 L.llama_synchronize = lambda context: None
 """,
+    # Single tokens are decoded eight at once, or when logits are read.
+    "decodes_together": """
+queue = []
+def pay(context):
+    held = (L.llama_token * len(queue))(*queue)
+    queue.clear()
+    return decode(context, L.llama_batch_get_one(held, len(held))) if len(held) else 0
+def sabotaged(context, batch):
+    if batch.logits or batch.seq_id or batch.n_tokens > 1:
+        return pay(context) or decode(context, batch)
+    queue.append(batch.token[0])
+    return pay(context) if len(queue) >= 8 else 0
+def sabotaged_logits(context, i):
+    pay(context)
+    return get_logits(context, i)
+L.llama_decode, L.llama_get_logits_ith = sabotaged, sabotaged_logits
+""",
     # Logits are those of the first call.
     "earlier": """
 rows = []

@@ -105,7 +105,7 @@ class ExaminedRun:
         if self.new_ns is not None:
             yield guards.repeated_result(self.run_ns, self.new_ns)
         if self.timed is not None:
-            yield guards.untimed_work(self.timed.timed_ns, self.timed.call_ns)
+            yield _unlike_call(self.timed)
 
     def unlike(self, baseline: ExaminedRun) -> GuardFinding | None:
         """Signs that its results differ from the baseline's for the same tokens."""
@@ -117,6 +117,11 @@ class ExaminedRun:
             return None
         own = guards.usual_kld(baseline.klds) if baseline.computed else 0.0
         return guards.unlike_baseline(self.left.rows, baseline.left.rows, own)
+
+
+def _unlike_call(run: RawRun) -> GuardFinding | None:
+    """Signs that a run's calls did their work at another time; its first may be a whole prompt."""
+    return guards.untimed_work(run.timed_ns, run.call_ns) or guards.put_off_work(run.step_ns[1:])
 
 
 #: Baseline and candidate; None for an engine that does not show its state after a run.
@@ -185,7 +190,7 @@ class TimedCall:
         prompt by one more token.
         """
         n_timed = len(self.tokens) - self.depth
-        is_long = n_timed >= _LONG_PROMPT or len(run.step_ns) == n_timed
+        is_long = n_timed >= _LONG_PROMPT or len(run.step_ns) >= n_timed
         return is_long and (not self.depth or len(left.rows) > 1)
 
     def _least_untimed(self, run: RawRun) -> RawRun:
@@ -195,7 +200,7 @@ class TimedCall:
         that wait.
         """
         repeated: list[tuple[int, RawRun]] = []
-        while guards.untimed_work(run.timed_ns, run.call_ns):
+        while _unlike_call(run):
             spent_ns = sum(one.call_ns for _, one in repeated)
             if len(repeated) >= _REPEATED and spent_ns >= _REPEATED_NS:
                 waited_ns, run = min(repeated, key=itemgetter(0))

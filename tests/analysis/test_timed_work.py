@@ -135,3 +135,11 @@ def test_an_unchecked_gain_is_open_beyond_twice() -> None:
     finding = guards.unchecked_gain(2.5)
     assert finding is not None
     assert finding.consequence is Consequence.INCONCLUSIVE
+
+
+def test_no_call_puts_its_work_off() -> None:
+    """Tokens decoded eight at once, or two; a stalled call and a short run are no sign."""
+    assert _invalid(guards.put_off_work([1e3] * 7 + [2e6]))
+    assert _invalid(guards.put_off_work([1e3, 4e5] * 8))
+    assert guards.put_off_work([2e5] * 15 + [2e7]) is None
+    assert guards.put_off_work([1e3, 1e3, 2e6]) is None

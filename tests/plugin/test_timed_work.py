@@ -47,6 +47,7 @@ CASES = {
     "counts_prompts": (("pp256", "ttft256"), "pp256"),
     "pays_later": (("pp256", "tg32"), "tg32"),
     "pays_in_the_next_call": (("pp256", "tg32"), "pp256"),
+    "decodes_together": (("tg32", "itl64@d128", "pp64+tg16"), "itl64@d128"),
 }
 
 
