@@ -301,15 +301,21 @@ def _members(archive: Path) -> list[_Member]:
     with _explained_damage(archive):
         read = _members_of_zip if _is_zip(archive) else _members_of_tar
         members = list(read(archive))
+    links: set[PurePosixPath] = set()
     for member in members:
         place = posixpath.normpath(member.path)
+        # A Mac's file system ignores case.
+        own = PurePosixPath(place.casefold())
+        is_behind_link = not links.isdisjoint((own, *own.parents))
         if member.target:
+            links.add(own)
             place = posixpath.normpath(posixpath.join(posixpath.dirname(place), member.target))
-        if place.startswith(("/", "../")) or place == "..":
+        if is_behind_link or place.startswith(("/", "../")) or place == "..":
             leads = f", a link to {shown(member.target, 80)}" if member.target else ""
+            leads = ", behind a link" if is_behind_link else leads
             raise BuildError(
                 f"{printable(archive)} has {shown(str(member.path), 80)}{leads}",
-                why="it is outside of the archive's folder: unpacking it could overwrite any file",
+                why="it may be outside of the archive's folder: unpacking could overwrite any file",
                 remedy="get the archive from its publisher again; no release has such a path",
             )
     return members
@@ -379,6 +385,8 @@ def extract_tar(tar: tarfile.TarFile, folder: Path) -> None:
 def _extract_zip(file: zipfile.ZipFile, folder: Path) -> None:
     """Write an archive's files to a folder; zipfile itself drops modes and links."""
     for member in file.infolist():
+        if member.is_dir():  # may be behind a link; made with the first file in it
+            continue
         path, mode = Path(file.extract(member, folder)), member.external_attr >> 16
         if stat.S_ISLNK(mode):
             target = path.read_text("utf-8")

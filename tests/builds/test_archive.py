@@ -2,6 +2,7 @@ import shutil
 import stat
 import sys
 import tarfile
+import warnings
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -161,6 +162,23 @@ def test_a_path_out_of_an_archive(
         build_cache().existing(Build("b9000", Archive(path)), "llama_tools")
     assert name in caught.value.what
     assert target in caught.value.what
+
+
+@pytest.mark.parametrize("name", ["out/file", "OUT/file", "out", "out/deep/file"])
+@pytest.mark.parametrize("target", ["", "here"])
+def test_a_path_behind_links(
+    tmp_path: Path, build_cache: OpenBuildCache, name: str, target: str
+) -> None:
+    """Links that lead into the folder one by one, and out of it one after the other."""
+    path = tmp_path / "llama-b9000-bin-x64.zip"
+    with zipfile.ZipFile(path, "w") as file, warnings.catch_warnings(action="ignore"):
+        file.writestr("llama-bench", "#!/bin/sh\n")
+        for link, to in (("here", "."), ("out", "here/.."), (name, target)):
+            member = zipfile.ZipInfo(link)
+            member.external_attr = (stat.S_IFLNK | 0o777 if to else 0o644) << 16
+            file.writestr(member, to or "text")
+    with pytest.raises(BuildError, match=f"has '{name}', behind a link"):
+        build_cache().existing(Build("b9000", Archive(path)), "llama_tools")
 
 
 @pytest.mark.parametrize("suffix", [".zip", ".tar.gz"])
