@@ -521,6 +521,10 @@ def change(row, label):
 def change(row, label):
     row /= 1.1
 """,
+    # One token is never allowed.
+    "bans_a_token": _OF_TEXT + "\ndef change(row, label): row[5] = -np.inf\n",
+    # All but the 40 likeliest tokens are never allowed.
+    "bans_most_tokens": _OF_TEXT + "\ndef change(row, label): row[np.argsort(row)[:-40]] = -1e4\n",
     # A prompt that was decoded before is not decoded again; its state is forgotten later.
     "keeps_results": """
 clear, held, pending = L.llama_memory_clear, [], []

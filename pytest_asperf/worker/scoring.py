@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from .engine import LoadedModel, RefusalError
-from .logits import require_preference
+from .logits import LARGEST_LOGIT, require_preference
 from .priority import usable_cores
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ _BLOCK_ELEMENTS: Final = 2**17
 #: Saved log-probabilities at or below it have no weight in KLD (as in llama-perplexity): below it a
 #: file has its minimum.
 _LEAST_LOG_PROBABILITY: Final = -16.0
+#: A token's largest NLL: PPL of a larger mean is no double.
+_MOST_NLL: Final = 700.0
 
 
 class ChunkScorer:
@@ -144,13 +146,25 @@ def _score_block(
     every = np.arange(len(targets))
     weights, scratch = np.empty_like(base), np.empty_like(base)
     base_top, base_sum, base_lse = weigh(base, weights)
-    yield base_lse - base[every, targets], np.zeros(len(base)), np.ones(len(base), np.bool_)
+    base_nll = _required(base_lse - base[every, targets])
+    yield base_nll, np.zeros(len(base)), np.ones(len(base), np.bool_)
     for level in levels:
         top, _, lse = weigh(level, scratch)
-        nll = lse - level[every, targets]
+        nll = _required(lse - level[every, targets])
         np.subtract(level, base, out=scratch)
         drift = np.einsum("ij,ij->i", weights, scratch) / base_sum
+        if not np.isfinite(drift).all():  # -∞ in one of them, or in both
+            np.maximum(level, -LARGEST_LOGIT, out=scratch)
+            scratch -= np.maximum(base, -LARGEST_LOGIT)
+            drift = np.einsum("ij,ij->i", weights, scratch) / base_sum
         yield nll, lse - base_lse - drift, top == base_top
+
+
+def _required(nll: Vector) -> Vector:
+    """The NLL of each token; an error if it is not a number, or too large for a PPL."""
+    if not (nll < _MOST_NLL).all():
+        raise RefusalError("broken-logits", f"a token of the text has an NLL of {nll.max():.4g}")
+    return nll
 
 
 def _softmax(block: Matrix, powers: Matrix) -> tuple[Indices, Vector, Vector]:

@@ -84,6 +84,26 @@ def test_a_baseline_without_a_sound_answer_of_its_own_is_invalid(live: Project) 
     )
 
 
+@pytest.mark.usefixtures("short_chunks")
+def test_a_token_that_neither_build_allows_is_no_fault(live: Project) -> None:
+    """A logit of -∞, such as that of a token for padding, differs from none."""
+    live.test(GATE.format(model="asperf-draft", names="'kld', 'ppl', 'logits'", limit=""))
+    build = write_sabotaged(live.path, "bans_a_token")
+    result = live.run(f"--asperf-baseline={build}", f"--asperf-candidate={build}", "-v")
+    result.stdout.fnmatch_lines(["✓ *gate kld *", "✓ *gate ppl *", "✓ *gate logits *"])
+
+
+@pytest.mark.usefixtures("short_chunks")
+def test_a_ban_on_likely_tokens_fails(live: Project) -> None:
+    """A token of the text with no probability has no PPL; in the baseline this is INVALID."""
+    live.test(GATE.format(model="asperf-draft", names="'kld', 'ppl'", limit=""))
+    build = write_sabotaged(live.path, "bans_most_tokens")
+    result = live.run(f"--asperf-candidate={build}", "-v")
+    result.stdout.fnmatch_lines(["*a token of the text has an NLL of *", "*2 FAIL*"])
+    result = live.run(f"--asperf-baseline={build}", "--asperf-candidate=current", "-v")
+    result.stdout.fnmatch_lines(["*a token of the text has an NLL of *", "*1 INVALID*"])
+
+
 def test_binaries_have_the_usual_limit(live: Project, tools: Path) -> None:
     """They score no text token by token, so that their own drift is not known."""
     live.config(engine="llama_tools")
