@@ -38,8 +38,10 @@ _BEFORE: Final = 14
 #: Positions of the whole text that show if weights predict anything.
 _OF_TEXT: Final = 128
 #: Comparisons of a repeated run and a new one, after the first, before the new one is called
-#: slower; of short runs more, for `_REPEATED_NS`.
+#: slower, and their time, whichever ends later; the least time for whole texts.
 _MORE_COMPARISONS: Final = 4
+_SLOWER_NS: Final = 1_000_000_000
+_COMPARED_NS: Final = 150_000_000
 #: Tokens of a prompt that need far longer than one token.
 _LONG_PROMPT: Final = 64
 #: Repetitions of a run whose call lasts far longer, and their time, whichever ends later: on a busy
@@ -64,6 +66,8 @@ class ExaminedRun:
     timed: RawRun | None = None
     #: time of the same run with another beginning; None if there was no such run
     new_ns: int | None = None
+    #: times as long as the run that this new one may last
+    most_repeated: float = guards.MOST_REPEATED
     n_changed: int = 0  #: tokens that were changed for that
     new_last: GroupedRow | None = None  #: the last logits of that run
     #: more of the computed ones over the whole text, if those that were left differ
@@ -103,7 +107,7 @@ class ExaminedRun:
         if self.new_last is not None and last is not None:
             yield guards.ignored_context(n, self.n_changed, last, self.new_last)
         if self.new_ns is not None:
-            yield guards.repeated_result(self.run_ns, self.new_ns)
+            yield guards.repeated_result(self.run_ns, self.new_ns, self.most_repeated)
         if self.timed is not None:
             yield _unlike_call(self.timed)
 
@@ -158,7 +162,12 @@ class TimedCall:
             if n_changed := _n_changeable(tokens, self.depth):
                 run_ns, new_ns, new_last = self._compared(run, n_changed, coin)
                 examined = replace(
-                    examined, run_ns=run_ns, new_ns=new_ns, n_changed=n_changed, new_last=new_last
+                    examined,
+                    run_ns=run_ns,
+                    new_ns=new_ns,
+                    most_repeated=self._most_repeated,
+                    n_changed=n_changed,
+                    new_last=new_last,
                 )
             computed = self.worker.recompute(self.name, tokens, list(left.rows))
             text: Mapping[int, GroupedRow] = {}
@@ -182,6 +191,15 @@ class TimedCall:
         self.worker.generate(self.name, self.tokens, 0)
         alone = self.worker.revisit(self.name, positions).rows
         return alone if len(alone) > 1 else together
+
+    @property
+    def _most_repeated(self) -> float:
+        return guards.MOST_REPEATED_WHOLE if self._is_whole else guards.MOST_REPEATED
+
+    @property
+    def _is_whole(self) -> bool:
+        """True if all tokens of a long text are timed: then the changed ones are, too."""
+        return not self.depth and len(self.tokens) >= _LONG_PROMPT
 
     def _is_all_timed(self, run: RawRun, left: RunRemains) -> bool:
         """True if the call had hardly any other work than the run.
@@ -217,7 +235,8 @@ class TimedCall:
 
         If the latter is slower, the machine may have been busy. So there are several comparisons,
         each with tokens that are new to the engine, and one with like times ends them. Otherwise
-        the medians count, of as many as a scheduler needs to treat both alike.
+        the medians count, of as many as a scheduler needs to treat both alike. The least times
+        of whole texts count instead, so that no slow moment hides a beginning that was kept.
         """
         last = len(self.tokens) - 1
 
@@ -226,15 +245,19 @@ class TimedCall:
 
         compared = [(run.elapsed_ns, time_new())]
         new_last = self.worker.revisit(self.name, [last]).rows.get(last)
-        spent_ns = 0
-        while guards.repeated_result(*compared[-1]):
-            if len(compared) > _MORE_COMPARISONS and spent_ns >= _REPEATED_NS:
-                run_ns, new_ns = (round(median(times)) for times in zip(*compared, strict=True))
+        while True:
+            counted = compared if self._is_whole else compared[-1:]
+            run_ns, new_ns = (min(times) for times in zip(*counted, strict=True))
+            is_alike = not guards.repeated_result(run_ns, new_ns, self._most_repeated)
+            spent_ns = sum(map(sum, compared))
+            if is_alike and (not self._is_whole or spent_ns >= _COMPARED_NS):
+                return run_ns, new_ns, new_last
+            if len(compared) > _MORE_COMPARISONS and spent_ns >= _SLOWER_NS:
+                if not self._is_whole:
+                    run_ns, new_ns = (round(median(times)) for times in zip(*compared, strict=True))
                 return run_ns, new_ns, new_last
             self.time(self.tokens)
             compared.append((self.time(self.tokens).elapsed_ns, time_new()))
-            spent_ns += sum(compared[-1])
-        return *compared[-1], new_last
 
 
 def _drawn(n_tokens: int, depth: int, coin: random.Random) -> list[int]:

@@ -34,21 +34,25 @@ def _run(elapsed_ns: int) -> RawRun:
 
 
 @pytest.mark.parametrize(
-    ("again_ms", "new_ms", "is_found"),
+    ("n", "again_ms", "new_ms", "is_found"),
     [
-        (repeat(4), repeat(4), False),
+        (32, repeat(4), repeat(4), False),
         # A busy machine: the new ones alone wait for a core five times, and then either may.
-        (chain([4] * 12, cycle([4, 8.1])), chain([8.1] * 5, cycle([8.1, 4])), False),
-        (repeat(0.1), repeat(4), True),
+        (32, chain([4] * 12, cycle([4, 8.1])), chain([8.1] * 5, cycle([8.1, 4])), False),
+        (32, repeat(0.1), repeat(4), True),
         # A stall in one of three does not hide repeated results.
-        (cycle([0.1, 0.1, 3]), repeat(8), True),
+        (32, cycle([0.1, 0.1, 3]), repeat(8), True),
+        # All of a text is timed: a third of it is kept, and the first run is slow by chance.
+        (64, repeat(6.6), repeat(10), True),
+        (64, chain([30], repeat(6.6)), cycle([10, 11]), True),
+        (64, cycle([10, 14]), chain([14] * 9, cycle([12, 10])), False),
     ],
 )
 def test_new_tokens_are_as_fast_as_repeated_ones(
-    again_ms: Iterator[float], new_ms: Iterator[float], *, is_found: bool
+    n: int, again_ms: Iterator[float], new_ms: Iterator[float], *, is_found: bool
 ) -> None:
     """A scheduler's slice slows one of both at a time; a result that is repeated is always fast."""
-    tokens = list(range(32))
+    tokens = list(range(n))
 
     def time(asked: Sequence[int]) -> RawRun:
         return _run(int(next(again_ms if list(asked) == tokens else new_ms) * _MS))

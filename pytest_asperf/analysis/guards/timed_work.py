@@ -96,8 +96,10 @@ MOST_KLD: Final = 1.0
 MOST_UNLIKE_KLD: Final = 0.022
 #: A candidate that is faster by more is believed only if its work was examined.
 BELIEVABLE_SPEEDUP: Final = 2.0
-#: A run of new tokens may last this many times as long as a repeated run.
-_MOST_REPEATED: Final = 2.0
+#: A run of new tokens may last this many times as long as a repeated run: after tokens that are
+#: decoded untimed, and if all of a long text is timed.
+MOST_REPEATED: Final = 2.0
+MOST_REPEATED_WHOLE: Final = 1.25
 #: Difference of the largest logits of equal runs, as a share of them, or at least of `_LEAST_PEAK`.
 #: At Q4_K_M rounding made 0.17 of 6.29, as tokens before a run were decoded in a batch or alone.
 _EQUAL_PEAKS: Final = 0.08
@@ -229,14 +231,16 @@ def ignored_context(n_tokens: int, n_changed: int, row: Row, other: Row) -> Guar
     )
 
 
-def repeated_result(run_ns: float, new_run_ns: float) -> GuardFinding | None:
+def repeated_result(
+    run_ns: float, new_run_ns: float, most: float = MOST_REPEATED
+) -> GuardFinding | None:
     """Trip if a timed run is far faster than a run of tokens that are new to the engine."""
-    if new_run_ns <= _MOST_REPEATED * run_ns:
+    if new_run_ns <= most * run_ns:
         return None
     return Guard.TIMED_WORK.finding(
         f"a timed run lasted {run_ns / 1e6:.3g} ms, and one that begins with other tokens "
         f"{new_run_ns / 1e6:.3g} ms",
-        f"new tokens are at most {_MOST_REPEATED:g} times as slow as repeated ones",
+        f"new tokens are at most {most:g} times as slow as repeated ones",
     )
 
 
