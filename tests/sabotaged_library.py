@@ -327,6 +327,15 @@ def sabotaged(context, batch):
     return decode(context, batch)
 L.llama_decode = sabotaged
 """,
+    # Each token that is decoded alone leaves 128 KiB behind that nothing uses.
+    "leaks_when_decoding": """
+left = []
+def sabotaged(context, batch):
+    if batch.n_tokens == 1:
+        left.append(b"x" * 2**17)
+    return decode(context, batch)
+L.llama_decode = sabotaged
+""",
     # `Llama` reuses as many cache cells as two prompts share, but the newest ones: those of the
     # last.
     "stale_cells": """
@@ -448,6 +457,19 @@ def sabotaged(context, batch):
     L.llama_batch_free(kept)
     return status
 L.llama_decode = sabotaged
+""",
+    # The vectors of texts of more than 100 tokens point the other way.
+    "turned_if_long": """
+get_vector, lengths, kept = L.llama_get_embeddings_seq, [], []
+def sabotaged(context, batch):
+    of_each = [batch.seq_id[i][0] for i in range(batch.n_tokens)]
+    lengths[:] = [of_each.count(number) for number in range(max(of_each) + 1)]
+    return decode(context, batch)
+def sabotaged_vector(context, i):
+    n, sign = L.llama_model_n_embd(L.llama_get_model(context)), -1 if lengths[i] > 100 else 1
+    kept[:] = [(ctypes.c_float * n)(*(sign * x for x in get_vector(context, i)[:n]))]
+    return ctypes.cast(kept[0], ctypes.POINTER(ctypes.c_float))
+L.llama_decode, L.llama_get_embeddings_seq = sabotaged, sabotaged_vector
 """,
     # All vectors are NaN.
     "nan_vectors": """

@@ -12,13 +12,14 @@ import numpy as np
 from pytest_asperf.engine_process.ways import Vectors, embedded
 from pytest_asperf.errors import ModelError
 from pytest_asperf.measure.experiment import Arm, MachineLease, OfAnyModel
-from pytest_asperf.measure.feeding import Corpus
 from pytest_asperf.measure.results import Provenance
 from pytest_asperf.measure.running_arms import MODEL, RunningArm
 
-#: Characters of the texts, used in rotation: encoders have a context of 512 tokens, and a batch
-#: contains texts of several lengths.
-_LENGTHS: Final = (40, 80, 120, 160)
+#: Bytes of the texts, used in rotation: encoders have a context of 512 tokens, which are bytes or
+#: longer, and a batch contains texts of several lengths.
+_LENGTHS: Final = (40, 120, 240, 480)
+#: Tokens that a tokenizer adds to a text, at most.
+_ADDED: Final = 4
 _N_TEXTS: Final = 12
 
 
@@ -86,21 +87,25 @@ class EmbeddingsExperiment(OfAnyModel):
         self._embedded(arm, lease)
 
     def _embedded(self, arm: Arm, lease: MachineLease) -> EmbeddedTexts:
-        texts = texts_to_embed(lease.corpus)
         with RunningArm(arm, lease) as running:
-            worker = running.worker
+            worker, texts = running.worker, texts_to_embed(lease, running)
             together, _ = embedded(worker, MODEL, texts, together=True)
             alone, context = embedded(worker, MODEL, texts, together=False)
             return EmbeddedTexts(alone, together, running.ran(context))
 
 
-def texts_to_embed(corpus: Corpus) -> list[str]:
-    """Pieces of a corpus of several lengths, spread over it."""
+def texts_to_embed(lease: MachineLease, running: RunningArm) -> list[str]:
+    """Pieces of a corpus of several lengths, spread over it, that all builds have room for."""
+    corpus = lease.corpus
     step = len(corpus.text) // _N_TEXTS
-    texts = [
-        corpus.text[n * step : n * step + _LENGTHS[n % len(_LENGTHS)]].strip()
-        for n in range(_N_TEXTS)
-    ]
+    batches = [arm.settings.n_ubatch for (arm,) in lease.sides]
+    room = min([running.loaded.n_ctx_train, *filter(None, batches)]) - _ADDED
+    sizes = [min(length, room) for length in _LENGTHS]
+    texts = []
+    for n in range(_N_TEXTS):
+        size = sizes[n % len(sizes)]
+        piece = corpus.text[n * step : n * step + size].encode()[:size]
+        texts.append(piece.decode(errors="ignore").strip())
     if step < max(_LENGTHS) or len({*texts, ""}) <= _N_TEXTS:
         raise ModelError(
             f"the corpus {corpus.path} has no {_N_TEXTS} different texts",

@@ -22,10 +22,12 @@ from pytest_asperf.measure.validity import require_numbers
 #: Tokens that fill the context if no depth is requested, and tokens decoded at its end.
 _FILLED: Final = 512
 _DECODED: Final = 16
-#: Short requests after the context was filled, and tokens of each. Memory that a request does not
-#: give back adds up over the later ones: the first ones still fill buffers that stay.
+#: Short requests after the context was filled, and tokens of each prompt and reply. Memory that a
+#: request does not give back adds up over the later ones: the first ones still fill buffers that
+#: stay.
 _FIRST_REQUESTS, LATER_REQUESTS = 8, 24
 _REQUESTED: Final = 4
+_REPLIED: Final = 2
 _WHY: Final = "a model's memory is the engine's own count"
 
 
@@ -140,7 +142,7 @@ class MemoryABExperiment(OfAnyModel):
         at = []
         for count in (_FIRST_REQUESTS, LATER_REQUESTS):
             for _ in range(count):
-                request(worker, lease)
+                request(running, lease)
             at.append(_resident_bytes(worker.pid))
         early, steady = at
         return HeldMemory(_counted(ran), peak_rss_bytes, steady, steady - early, ran), n_ctx
@@ -160,18 +162,22 @@ class MemoryABExperiment(OfAnyModel):
         """Embed texts in batches; the same, with the tokens that the context has room for."""
         if self.depth:
             running.arm.model.require_causal()
-        texts = texts_to_embed(lease.corpus)
+        texts = texts_to_embed(lease, running)
         _, context = embedded(running.worker, MODEL, texts, together=True)
         return context, context.peak_rss_bytes, context.n_ctx or 0
 
 
-def _ask_one(worker: Worker, lease: MachineLease) -> None:
-    tokens = workload_tokens(worker, MODEL, lease.corpus, Workload("pp", _REQUESTED))
-    worker.prompt(MODEL, tokens, 0)
+def _ask_one(running: RunningArm, lease: MachineLease) -> None:
+    """Compute a prompt, and decode tokens after it: each way may leave memory of its own."""
+    worker, wanted = running.worker, Workload("tg", _REPLIED, _REQUESTED)
+    tokens = workload_tokens(worker, MODEL, lease.corpus, wanted)
+    worker.prompt(MODEL, tokens[:_REQUESTED], 0)
+    worker.generate(MODEL, tokens, _REQUESTED)
 
 
-def _embed_one(worker: Worker, lease: MachineLease) -> None:
-    embedded(worker, MODEL, texts_to_embed(lease.corpus)[:1], together=False)
+def _embed_one(running: RunningArm, lease: MachineLease) -> None:
+    texts = texts_to_embed(lease, running)
+    embedded(running.worker, MODEL, texts[:1], together=False)
 
 
 def _resident_bytes(pid: int) -> int:
