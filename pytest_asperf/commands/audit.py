@@ -8,7 +8,7 @@ import click
 from rich.text import Text
 
 from pytest_asperf.commands.console import json_text, print_sections, stderr_console
-from pytest_asperf.commands.options import command, end, number_from, reports, written
+from pytest_asperf.commands.options import command, end, number_from, reports, share, written
 from pytest_asperf.config.setting_rules import ReportTarget
 from pytest_asperf.errors import printable
 
@@ -35,7 +35,7 @@ _PATH = click.Path(path_type=Path)
 )
 @click.option(
     "--confidence",
-    type=float,
+    type=share,
     metavar="SHARE",
     default=0.90,
     help="Two-sided confidence of every interval (default: 0.90).",

@@ -91,6 +91,20 @@ def number_from(least: float, most: float | None = None) -> Callable[[object], f
     return read
 
 
+def share(value: Any) -> float:
+    """The type of an option that is a share up to 100 %: a fraction, or a number with a percent."""
+    from pytest_asperf.analysis.limit_verdict import parse_percent
+
+    try:
+        fraction = parse_percent(value, where="")
+    except ConfigError as error:
+        reason = f"{printable(value, 80)!r} is not usable: {error.remedy}"
+        raise click.BadParameter(reason) from None
+    if fraction > 1:
+        raise click.BadParameter(f"{printable(value, 80)!r} is more than 100 %")
+    return fraction
+
+
 T = TypeVar("T", bound="Callable[..., Any]")
 
 _SET: Final = "set_"

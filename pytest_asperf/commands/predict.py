@@ -21,6 +21,7 @@ from pytest_asperf.commands.options import (
     number_from,
     reports,
     settings,
+    share,
     written,
 )
 from pytest_asperf.commands.project import open_project
@@ -64,7 +65,7 @@ from pytest_asperf.config.setting_rules import ReportTarget
     "--verify", metavar="N:COST,...", help="Measured cost to verify N tokens: 2:1.6,5:2.1."
 )
 @click.option(
-    "--acceptance", type=number_from(0.0, 1.0), metavar="SHARE", help="Acceptance rate, 0 to 1."
+    "--acceptance", type=share, metavar="SHARE", help="Acceptance rate, such as 70% or 0.7."
 )
 @reports("json")
 def predict(

@@ -98,7 +98,8 @@ def test_json_is_one_document_with_the_same_answer(audit: Callable[..., Ended]) 
     ("words", "error"),
     [
         (["--hardware=m2ultr"], "did you mean 'm2ultra'?"),
-        (["--confidence=95"], "--confidence=95.0 is not between 0 and 1"),
+        (["--confidence=95"], '"95%" or 0.95'),
+        (["--confidence=100%"], "--confidence=1.0 is not between 0 and 1"),
         (["--model=good.csv"], "good.csv"),
         (["--repetitions=0"], "--repetitions"),
     ],

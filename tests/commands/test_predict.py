@@ -106,7 +106,7 @@ def test_several_models_give_a_table(predict: Callable[..., Result]) -> None:
 
 def test_speculation_by_what_was_measured(predict: Callable[..., Result]) -> None:
     """Ratio, cost and acceptance as given: the gain of each k by hand, and the best of them."""
-    words = ("--draft-ratio=4", "--verify=2:1.6,5:2.1", "--acceptance=0.8")
+    words = ("--draft-ratio=4", "--verify=2:1.6,5:2.1", "--acceptance=80%")
     done = predict(TARGET, M4_MAX, *words)
     gains = {1: 1.8 / (0.25 + 1.6) - 1, 4: 3.3616 / (4 * 0.25 + 2.1) - 1}
     assert gains[4] > gains[1]
@@ -141,6 +141,7 @@ def test_a_draft_alone_is_judged_by_bytes_under_stated_assumptions(
         (["--hardware=m4mxa"], "did you mean 'm4max'?"),
         (["--hardware=m4", "--memory=64"], "'m4' is not sold with 64 GB"),
         (["--memory=64"], "--memory is given for this machine"),
+        (["--acceptance=60"], '"60%" or 0.6'),
         (["--kv=q9_0"], "--kv: unknown type of KV cache 'q9_0'"),
         (["--model=asperf-target:Q4KM"], "--model: unknown quantization 'Q4KM'"),
         (["--verify=2=1.6"], "--verify: '2=1.6' is not POSITIONS:COST"),
