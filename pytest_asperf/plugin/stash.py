@@ -117,6 +117,7 @@ class _Course:
     has_asserted: bool = False
     forgotten: list[Verdict] = field(default_factory=list)
     undecided: list[Verdict] = field(default_factory=list)
+    read: list[Verdict] = field(default_factory=list)
     raised: list[VerdictError] = field(default_factory=list)
     errors: list[AsperfError] = field(default_factory=list)
     is_over: bool = False
@@ -156,6 +157,7 @@ class Notebook:
     def asserted(self, verdict: Verdict) -> None:
         """Note that the test has asserted a verdict, or read its outcome."""
         course = _course_of(self.item)
+        course.read.append(verdict)
         course.forgotten = [one for one in course.forgotten if one is not verdict]
         course.raised = [error for error in course.raised if error.verdict is not verdict]
 
@@ -265,10 +267,12 @@ def require_none_caught(
     An error that pytest reports shows its verdict, and another failure keeps the test red.
     """
     course = item.stash.get(_COURSE, None)
-    if course is None or not (course.raised or course.errors):
+    if course is None or not (course.raised or course.errors or course.read):
         return
     error = call.excinfo.value if call.excinfo is not None else None
     is_ended_early = isinstance(error, pytest.skip.Exception | pytest.xfail.Exception)
+    read = [verdict.plain() for verdict in course.read] if is_ended_early else []
+    course.read.clear()
     ended = [] if is_ended_early else list(_with_causes(error))
     waiting = [getattr(error, "verdict", None) in course.undecided for error in ended]
     broken = [error for error in course.errors if _was_caught_outside(error)]
@@ -278,6 +282,8 @@ def require_none_caught(
     course.errors.clear()
     if hidden and (not report.failed or any(waiting)):
         raise _caught(item.name, hidden[0])
+    if failed := [verdict for verdict in read if verdict.outcome in {"FAIL", "INVALID"}]:
+        raise _left(item.name, failed[0])
 
 
 def _was_caught_outside(error: AsperfError) -> bool:
@@ -309,6 +315,18 @@ def _caught(name: str, error: AsperfError | VerdictError) -> AsperfError:
         why="the test would pass with every verdict",
         remedy="leave the assertion uncaught, or compare its outcome: verdict.outcome == "
         f'"{verdict.outcome}"',
+    )
+
+
+def _left(name: str, verdict: Verdict) -> AsperfError:
+    """The error of a test that skipped its rest after it had read a verdict."""
+    from pytest_asperf.errors import ConfigError, printable
+    from pytest_asperf.report.verdict_text import claim_text
+
+    return ConfigError(
+        f"{name} was left after the {verdict.outcome} of: {printable(claim_text(verdict), 120)}",
+        why="a skip or an xfail would hide it",
+        remedy="assert the verdict; if it is expected, compare its outcome, without a skip",
     )
 
 

@@ -34,6 +34,16 @@ CAUGHT = {
     f"def test_it(perplexity):\n    try:\n        {UNDECIDED}\n"
     "    except AssertionError:\n        pass\n": "caught the INCONCLUSIVE of: ΔPPL",
 }
+#: Tests that are left after a FAIL that they read, and one after an open question.
+LEFT = {
+    f"def test_it(throughput):\n    if (throughput('tg8') >= 1e9).outcome == 'FAIL':\n"
+    f"        pytest.{how}('slow today')\n": "was left after the FAIL of: tg8 fake:Q8_0"
+    for how in ("skip", "xfail")
+}
+OPEN = (
+    "def test_it(perplexity):\n    verdict = perplexity.delta < perplexity.delta.estimate.point\n"
+    "    if verdict.outcome == 'INCONCLUSIVE':\n        pytest.skip('noise')\n"
+)
 #: Tests that look at a verdict, or end with it: the letter of each.
 SEEN = {
     "def test_it(throughput):\n    verdict = throughput('tg8') >= 1e9\n"
@@ -60,6 +70,12 @@ def test_a_caught_verdict_is_an_error_of_its_test(project: Project) -> None:
     """The error names the assertion and how to look at a verdict, with each way to catch it."""
     project.rejects("{}", {Q8 + source: told for source, told in CAUGHT.items()}, *GATED)
     assert 'verdict.outcome == "FAIL"' in project.run(*GATED, "-vv").stdout.str()
+
+
+def test_a_skip_hides_no_verdict_that_was_read(project: Project) -> None:
+    """A FAIL that a test looks at before it skips, or xfails, its rest is an error of the test."""
+    project.rejects("{}", {Q8 + source: told for source, told in LEFT.items()})
+    assert project.judged("{}", [Q8 + OPEN]) == "s"
 
 
 GATED = ("--asperf-candidate=current", "--asperf-baseline=current", "--asperf-max-pairs=30")
