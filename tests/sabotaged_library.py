@@ -55,6 +55,24 @@ def sabotaged_logits(context, i):
     return found
 L.llama_get_logits_ith = sabotaged_logits
 """
+#: The logits of several sequences in a batch are changed, by a function that is to be defined.
+_OF_SEVERAL = """
+import numpy as np
+found_rows = []
+def sabotaged(context, batch):
+    n = batch.n_tokens if batch.seq_id else 0
+    found_rows[:] = [(batch.seq_id[i][0], batch.pos[i]) for i in range(n)]
+    return decode(context, batch)
+L.llama_decode = sabotaged
+def sabotaged_logits(context, i):
+    found, ends = get_logits(context, i), dict(found_rows)
+    if i == 0 and len(ends) > 1:
+        n = L.llama_vocab_n_tokens(L.llama_model_get_vocab(L.llama_get_model(context)))
+        change(np.ctypeslib.as_array(found, shape=(len(found_rows), n)), ends)
+        found_rows[:] = []
+    return found
+L.llama_get_logits_ith = sabotaged_logits
+"""
 _ROUNDED = (
     _OF_TEXT
     + """
@@ -392,8 +410,8 @@ def sabotaged_logits(context, i):
     others = max(found_rows, default=0)
     if i == 0 and others:
         n = L.llama_vocab_n_tokens(L.llama_model_get_vocab(L.llama_get_model(context)))
-        rows = np.ctypeslib.as_array(found, shape=(others + 1, len(found_rows) // (others + 1), n))
-        rows[1:] = rows[0]
+        rows = np.ctypeslib.as_array(found, shape=(len(found_rows), n))
+        rows[[number > 0 for number in found_rows]] = rows[0]
         found_rows[:] = []
     return found
 L.llama_get_logits_ith = sabotaged_logits
@@ -417,6 +435,20 @@ def sabotaged_logits(context, i):
         found_rows[:] = []
     return found
 L.llama_get_logits_ith = sabotaged_logits
+""",
+    # Sequences have wrong logits if they end at several positions.
+    "of_one_length": _OF_SEVERAL
+    + """
+def change(rows, ends):
+    if len(set(ends.values())) > 1:
+        rows[:] = rows[:, ::-1].copy()
+""",
+    # Each of several sequences has wrong logits behind its 200th token.
+    "short_ones_of_several": _OF_SEVERAL
+    + """
+def change(rows, ends):
+    behind = [position > 200 for _, position in found_rows]
+    rows[behind] = rows[behind, ::-1]
 """,
     # A text's vector is that of its last token, for any pooling in the file.
     "other_pooling": """

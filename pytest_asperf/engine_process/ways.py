@@ -11,19 +11,19 @@ Vectors: TypeAlias = tuple[tuple[float, ...], ...]
 
 
 def decoded_together(
-    worker: Worker, name: str, sequences: Sequence[Sequence[int]], n_prompt: int
+    worker: Worker, name: str, sequences: Sequence[Sequence[int]], n_decoded: int
 ) -> tuple[Sequences, ContextFacts]:
     """The logits of each position of sequences that are decoded together, and the context.
 
-    The first `n_prompt` tokens of all are one batch, and then one token of each. An
+    All but the last `n_decoded` tokens of all are one batch, and then one token of each. An
     EngineRefusedError means that the engine computes one sequence at a time.
     """
-    texts, shape = [list(sequence) for sequence in sequences], (len(sequences), len(sequences[0]))
+    texts, lengths = [list(sequence) for sequence in sequences], [*map(len, sequences)]
 
     def parse(answer: Mapping[str, Any]) -> tuple[Sequences, ContextFacts]:
-        return _rows(answer["rows"], shape), ContextFacts.parse(present(answer, "context"))
+        return _rows(answer["rows"], lengths), ContextFacts.parse(present(answer, "context"))
 
-    return worker.asked("run_together", parse, model=name, sequences=texts, n_prompt=n_prompt)
+    return worker.asked("run_together", parse, model=name, sequences=texts, n_decoded=n_decoded)
 
 
 def replied_together(
@@ -34,10 +34,10 @@ def replied_together(
     Then the logits of the same tokens, each computed alone after all tokens before it; and the
     context. An EngineRefusedError means that it is no server that shows log-probabilities.
     """
-    texts, shape = [list(prompt) for prompt in prompts], (len(prompts), n_new)
+    texts, lengths = [list(prompt) for prompt in prompts], [n_new] * len(prompts)
 
     def parse(answer: Mapping[str, Any]) -> tuple[Sequences, Sequences, ContextFacts]:
-        among, alone = (_rows(rows, shape) for rows in answer["ways"])
+        among, alone = (_rows(rows, lengths) for rows in answer["ways"])
         return among, alone, ContextFacts.parse(present(answer, "context"))
 
     return worker.asked("run_replies", parse, model=name, prompts=texts, n_new=n_new)
@@ -52,12 +52,12 @@ def replied_in_turn(
     Each of `turns` has its conversation's number, and the tokens that it adds; the caches have room
     for `n_ctx`. An EngineRefusedError means that the engine keeps nothing from prompt to prompt.
     """
-    messages, shape = [(number, list(added)) for number, added in turns], (len(turns), n_new)
+    messages, lengths = [(number, list(added)) for number, added in turns], [n_new] * len(turns)
 
     def parse(
         answer: Mapping[str, Any],
     ) -> tuple[Sequences, Sequences, tuple[int, ...], ContextFacts]:
-        kept, anew = (_rows(rows, shape) for rows in answer["ways"])
+        kept, anew = (_rows(rows, lengths) for rows in answer["ways"])
         firsts = tuple(int(first) for first in answer["firsts"])
         return kept, anew, firsts, ContextFacts.parse(present(answer, "context"))
 
@@ -65,10 +65,9 @@ def replied_in_turn(
     return worker.asked("run_turns", parse, **asked)
 
 
-def _rows(rows: Sequence[Any], shape: tuple[int, int]) -> Sequences:
-    n_sequences, length = shape
-    if len(rows) != n_sequences or any(len(of_one) != length for of_one in rows):
-        raise ValueError(f"there are not {length} rows of each of {n_sequences} sequences")
+def _rows(rows: Sequence[Any], lengths: Sequence[int]) -> Sequences:
+    if [*map(len, rows)] != lengths:
+        raise ValueError(f"the sequences have {[*map(len, rows)]} rows instead of {lengths}")
     return tuple(tuple(map(grouped_row, of_one)) for of_one in rows)
 
 

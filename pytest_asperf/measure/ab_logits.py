@@ -40,10 +40,14 @@ _SINGLY: Final = "singly"
 _TOKENS: Final = 768
 #: Tokens compared after a depth.
 _DEEP_TOKENS: Final = 64
-#: Tokens of each sequence that is computed with others: a prompt, so short that four of them are
-#: one physical batch, and those that are decoded one call after the other.
-_PROMPT_TOGETHER: Final = 96
+#: Tokens of each sequence that is computed with others: prompts of several lengths, in rotation, so
+#: short that four of them are one physical batch, and those that are decoded one call after the
+#: other.
+_PROMPTS_TOGETHER: Final = (320, 32, 96, 64)
 _DECODED_TOGETHER: Final = 16
+#: A prompt of each user of a server, and of an engine whose sequences have one length.
+_PROMPT_TOGETHER: Final = 96
+_OF_ONE_LENGTH: Final = frozenset({"mlx"})
 #: For a server's reply: each token is requested again with all tokens before it.
 _REPLIED: Final = 24
 #: For a conversation: tokens that a message adds, and tokens of each reply.
@@ -77,6 +81,7 @@ class Drift:
     ran: Provenance  #: the run record
     first: int = 0  #: the first position
     users: int = 1  #: whose positions follow one another; 1 for a single user
+    lengths: tuple[int, ...] = ()  #: positions of each user; empty if all have as many
     #: the first position of each reply, in order; empty if it is no conversation
     turns: tuple[int, ...] = ()
 
@@ -94,11 +99,14 @@ class Drift:
     def place(self) -> str:
         """The position where it is largest, in words."""
         firsts = self.turns or (self.first,) * self.users
-        of_each = len(self.kld) // len(firsts)
-        number, index = divmod(self.kld.index(self.largest_kld), of_each)
+        lengths = self.lengths or (len(self.kld) // len(firsts),) * len(firsts)
+        index, number = self.kld.index(self.largest_kld), 0
+        while index >= lengths[number]:
+            index -= lengths[number]
+            number += 1
         group = "turn" if self.turns else "user"
         of_group = f" of {group} {number + 1}" if len(firsts) > 1 else ""
-        return f"position {firsts[number] + index} of {firsts[number] + of_each}{of_group}"
+        return f"position {firsts[number] + index} of {firsts[number] + lengths[number]}{of_group}"
 
     @property
     def same_top(self) -> float:
@@ -213,15 +221,22 @@ def _deep_drift(running: RunningArm, lease: MachineLease, depth: int) -> Drift:
 def _drift_of_users(running: RunningArm, lease: MachineLease, users: int) -> Drift:
     """Compare each user's logits among those of others with the same user's alone."""
     worker, room = running.worker, running.loaded.n_ctx_train
-    n_prompt = min(_PROMPT_TOGETHER, room // 2)
-    length = n_prompt + min(_DECODED_TOGETHER, room - n_prompt)
-    tokens = workload_tokens(worker, MODEL, lease.corpus, Workload("pp", users * length))
-    sequences = _beginning_alike(tokens, length)
-    among, context = decoded_together(worker, MODEL, sequences, n_prompt)
-    alone = [decoded_together(worker, MODEL, [sequence], n_prompt)[0][0] for sequence in sequences]
+    is_alike = worker.build.engine in _OF_ONE_LENGTH
+    prompts = (_PROMPT_TOGETHER,) if is_alike else _PROMPTS_TOGETHER
+    n_decoded = min(_DECODED_TOGETHER, room // 2)
+    sizes = [
+        min(prompts[user % len(prompts)], room - n_decoded) + n_decoded for user in range(users)
+    ]
+    longest = max(sizes)
+    tokens = workload_tokens(worker, MODEL, lease.corpus, Workload("pp", users * longest))
+    starts = _beginning_alike(tokens, longest)
+    sequences = [start[:size] for start, size in zip(starts, sizes, strict=True)]
+    among, context = decoded_together(worker, MODEL, sequences, n_decoded)
+    alone = [decoded_together(worker, MODEL, [sequence], n_decoded)[0][0] for sequence in sequences]
     pairs = zip(alone, among, strict=True)
     rows = [pair for of_each in pairs for pair in zip(*of_each, strict=True)]
-    return _drift_of_rows(rows, running.ran(context), users=users)
+    drift = _drift_of_rows(rows, running.ran(context), users=users)
+    return replace(drift, lengths=tuple(sizes))
 
 
 def _drift_of_replies(running: RunningArm, lease: MachineLease, depth: int, users: int) -> Drift:

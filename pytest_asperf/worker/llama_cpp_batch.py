@@ -43,23 +43,24 @@ def decode_sequences(
 def together(
     context: Any,
     sequences: Sequence[Sequence[int]],
-    n_prompt: int,
+    n_decoded: int,
     n_vocab: int,
     complaint: Callable[[], str],
-) -> Iterator[NDArray[np.float32]]:
+) -> Iterator[list[NDArray[np.float32]]]:
     """Decode sequences together; the rows of each call as `LoadedModel` has them."""
-    length = len(sequences[0])
-    for first, end in ((0, n_prompt), *((i, i + 1) for i in range(n_prompt, length))):
+    ends = [0] * len(sequences)
+    for n_left in range(n_decoded, -1, -1):
+        firsts, ends = ends, [len(sequence) - n_left for sequence in sequences]
         entries = [
-            (sequence[position], position, number)
-            for number, sequence in enumerate(sequences)
+            (sequences[number][position], position, number)
+            for number, (first, end) in enumerate(zip(firsts, ends, strict=True))
             for position in range(first, end)
         ]
         if status := decode_sequences(context, entries, range(len(entries))):
-            where = f"for {len(sequences)} sequences at position {first}"
+            where = f"for {len(sequences)} sequences at positions {firsts}"
             raise compat.refused(status, where, complaint())
         rows = rows_of(context, 0, n_vocab, len(entries))
-        yield rows.reshape(len(sequences), end - first, n_vocab)
+        yield np.split(rows, np.cumsum(np.subtract(ends, firsts))[:-1])
 
 
 def rows_of(context: Any, position: int, n_vocab: int, n_rows: int = 1) -> NDArray[np.float32]:

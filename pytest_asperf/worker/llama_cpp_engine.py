@@ -295,14 +295,15 @@ class LlamaCppModel(LoadedModel):
             llama_cpp.llama_free(context)
 
     def together(
-        self, sequences: Sequence[Sequence[int]], n_prompt: int
-    ) -> Iterator[NDArray[np.float32]]:
+        self, sequences: Sequence[Sequence[int]], n_decoded: int
+    ) -> Iterator[Sequence[NDArray[np.float32]]]:
         """The logits of sequences that are decoded together in a fresh context."""
         self._close_context()
-        n, length = len(sequences), len(sequences[0])
-        context, self.context = self._new_context(n * length, n * n_prompt, 0, n)
+        n, lengths = len(sequences), [*map(len, sequences)]
+        n_batch = _multiple(sum(lengths) - n * n_decoded, n)
+        context, self.context = self._new_context(n * max(lengths), n_batch, 0, n)
         try:
-            yield from together(context, sequences, n_prompt, self._n_vocab, self._log.complaint)
+            yield from together(context, sequences, n_decoded, self._n_vocab, self._log.complaint)
         finally:
             llama_cpp.llama_free(context)
 
@@ -318,8 +319,7 @@ class LlamaCppModel(LoadedModel):
             groups = [[text] for group in groups for text in group]
         n = max(len(group) for group in groups)
         longest = max(len(text) for group in groups for text in group)
-        # llama.cpp 0.3.36 aborts unless a batch is a multiple of the sequences.
-        most = -(-max(sum(map(len, group)) for group in groups) // n) * n
+        most = _multiple(max(sum(map(len, group)) for group in groups), n)
         context, self.context = open_pooling(
             lambda pooling: self._new_context(n * longest, most, 0, n, pooling)
         )
@@ -470,6 +470,11 @@ class LlamaCppModel(LoadedModel):
             llama_cpp.llama_free(self._context)
         self._context, self._open_for, self._resident = None, None, []
         self._encoder.close()
+
+
+def _multiple(n: int, of: int) -> int:
+    """So many or a little more: llama.cpp 0.3.36 aborts unless a batch has as many per sequence."""
+    return -(-n // of) * of
 
 
 def _model_facts(model: Any, vocab: Any, lines: Sequence[str]) -> Facts:

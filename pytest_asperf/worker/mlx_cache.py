@@ -64,18 +64,22 @@ class MlxCaches:
     def rows_together(
         self,
         sequences: Sequence[Sequence[int]],
-        n_prompt: int,
+        n_decoded: int,
         note: Callable[[int, list[Any]], None],
-    ) -> Iterator[NDArray[np.float32]]:
-        """The logits of sequences decoded together; `note` is given the length and the cache."""
+    ) -> Iterator[Sequence[NDArray[np.float32]]]:
+        """The logits of sequences of one length decoded together.
+
+        `note` is given the length and the cache.
+        """
         cache, every = self.new(), mx.array([list(sequence) for sequence in sequences])
         length = every.shape[1]
+        n_prompt = length - n_decoded
         for first, end in ((0, n_prompt), *((i, i + 1) for i in range(n_prompt, length))):
             with refusing("decode"):
                 rows = self._model(every[:, first:end], cache=cache)
                 mx.eval(rows, [layer.state for layer in cache])
                 note(length, cache)
-                yield np.array(rows.astype(mx.float32))
+                yield list(np.array(rows.astype(mx.float32)))
 
     def _require_quantized(self) -> None:
         """Reject bits that this model's cache cannot have, before anything is measured."""

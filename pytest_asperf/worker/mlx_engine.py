@@ -281,10 +281,10 @@ class MlxModel(LoadedModel):
         return self._caches.rows_of(tokens, positions, self.facts["n_vocab"])
 
     def together(
-        self, sequences: Sequence[Sequence[int]], n_prompt: int
-    ) -> Iterator[NDArray[np.float32]]:
-        """The logits of sequences that are decoded together, with a new cache."""
-        return self._caches.rows_together(sequences, n_prompt, self._note_context)
+        self, sequences: Sequence[Sequence[int]], n_decoded: int
+    ) -> Iterator[Sequence[NDArray[np.float32]]]:
+        """The logits of sequences of one length, decoded together with a new cache."""
+        return self._caches.rows_together(sequences, n_decoded, self._note_context)
 
     @contextmanager
     def conversation(self, n_ctx: int) -> Iterator[MlxConversation]:

@@ -52,11 +52,11 @@ class Revisits:
         rows = map(_grouped, self._find(model).recompute(tokens, ascending))
         return {"rows": dict(zip(map(str, ascending), rows, strict=True))}
 
-    def _together(self, model: str, sequences: list[list[int]], n_prompt: int) -> dict[str, Any]:
+    def _together(self, model: str, sequences: list[list[int]], n_decoded: int) -> dict[str, Any]:
         """The rows of sequences that are decoded together: of each, by position."""
         loaded = self._find(model)
         rows: list[list[list[float]]] = [[] for _ in sequences]
-        for call in loaded.together(sequences, n_prompt):
+        for call in loaded.together(sequences, n_decoded):
             for of_one, more in zip(rows, call, strict=True):
                 of_one.extend(map(_grouped, more))
         return {"rows": rows, "context": loaded.context}

@@ -204,15 +204,15 @@ class ScriptedModel(LoadedModel):
         return (self._row(tokens[: position + 1]) for position in positions)
 
     def together(
-        self, sequences: Sequence[Sequence[int]], n_prompt: int
-    ) -> Iterator[NDArray[np.float32]]:
+        self, sequences: Sequence[Sequence[int]], n_decoded: int
+    ) -> Iterator[Sequence[NDArray[np.float32]]]:
         """The same rows of each sequence."""
         import numpy as np  # noqa: PLC0415  # as below
 
-        length = len(sequences[0])
-        for first, end in ((0, n_prompt), *((i, i + 1) for i in range(n_prompt, length))):
-            of_each = [[self._row(s[: i + 1]) for i in range(first, end)] for s in sequences]
-            yield np.array(of_each)
+        rows = [[self._row(s[: i + 1]) for i in range(len(s))] for s in sequences]
+        yield [np.array(of_one[: len(of_one) - n_decoded]) for of_one in rows]
+        for left in range(n_decoded, 0, -1):
+            yield [np.array(of_one[-left])[None] for of_one in rows]
 
     @contextmanager
     def conversation(self, n_ctx: int) -> Iterator[ScriptedModel]:

@@ -38,6 +38,15 @@ def test_a_last_user_who_gets_another_ones_replies_fails(live: Project) -> None:
     result.stdout.fnmatch_lines(["*candidate: *at position * of user 4*"])
 
 
+@pytest.mark.parametrize("how", ["of_one_length", "short_ones_of_several"])
+def test_users_with_texts_of_several_lengths(live: Project, how: str) -> None:
+    """Users of one short length each have their own logits, and others do not."""
+    live.test(GATE.format(model="asperf-draft", names="'logits@c4', 'logits'"))
+    result = live.run(f"--asperf-candidate={write_sabotaged(live.path, how)}", "-v")
+    result.stdout.fnmatch_lines(["✓ *gate logits *", "✗ *gate logits@c4 *"])
+    result.stdout.fnmatch_lines(["*candidate: *at position * of * of user *"])
+
+
 def test_a_fault_of_both_builds_is_invalid(live: Project) -> None:
     """Equal builds never FAIL; a candidate without the fault passes."""
     live.test(GATE.format(model="asperf-draft", names="'logits@c4'"))
