@@ -112,6 +112,19 @@ def sabotaged(*arguments):
     return token
 L.llama_sampler_sample = sabotaged
 """
+#: `Llama` reuses the newest part of the cache for a common part of more tokens than a number.
+_STALE_CELLS = """
+C = L.llama_cpp
+remove = C.llama_memory_seq_rm
+def sabotaged(memory, sequence, first, end):
+    n_over = C.llama_memory_seq_pos_max(memory, sequence) + 1 - first
+    if first <= %d or n_over <= 0:
+        return remove(memory, sequence, first, end)
+    kept = remove(memory, sequence, 0, n_over)
+    C.llama_memory_seq_add(memory, sequence, n_over, -1, -n_over)
+    return kept
+C.llama_memory_seq_rm = sabotaged
+"""
 #: The clock of the engine's process runs at half speed.
 _SLOW_CLOCK = """
 import time
@@ -356,18 +369,9 @@ L.llama_decode = sabotaged
 """,
     # `Llama` reuses as many cache cells as two prompts share, but the newest ones: those of the
     # last.
-    "stale_cells": """
-C = L.llama_cpp
-remove = C.llama_memory_seq_rm
-def sabotaged(memory, sequence, first, end):
-    n_over = C.llama_memory_seq_pos_max(memory, sequence) + 1 - first
-    if first <= 0 or n_over <= 0:
-        return remove(memory, sequence, first, end)
-    kept = remove(memory, sequence, 0, n_over)
-    C.llama_memory_seq_add(memory, sequence, n_over, -1, -n_over)
-    return kept
-C.llama_memory_seq_rm = sabotaged
-""",
+    "stale_cells": _STALE_CELLS % 0,
+    # This happens if they share more than 140 tokens.
+    "stale_cells_of_long_prompts": _STALE_CELLS % 140,
     # Physical batches have at most 64 tokens, for any request.
     "smaller_batches": """
 make = L.llama_init_from_model
@@ -659,7 +663,7 @@ Model.__call__ = sabotaged
 """,
 }
 #: Those of the package's own classes, which keep the functions that they found at their import.
-_OF_CLASSES = {"stale_cells", "forgets_the_beginning"}
+_OF_CLASSES = {"stale_cells", "stale_cells_of_long_prompts", "forgets_the_beginning"}
 
 
 def write_sabotaged(folder: Path, how: str, engine: str = "llama_cpp") -> Path:

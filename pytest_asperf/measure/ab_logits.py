@@ -50,7 +50,9 @@ _PROMPT_TOGETHER: Final = 96
 _OF_ONE_LENGTH: Final = frozenset({"mlx"})
 #: For a server's reply: each token is requested again with all tokens before it.
 _REPLIED: Final = 24
-#: For a conversation: tokens that a message adds, and tokens of each reply.
+#: For a conversation: tokens of the piece that all begin with, as with instructions; tokens
+#: that another piece adds; and tokens of each reply.
+_SHARED: Final = 160
 _ADDED: Final = 32
 _ANSWERED: Final = 6
 #: Messages: the conversation's number, and the pieces of text that it adds. All conversations begin
@@ -254,13 +256,13 @@ def _drift_of_turns(running: RunningArm, lease: MachineLease) -> Drift:
     n_pieces, n_replies = _LONGEST
     room = (running.loaded.n_ctx_train - n_replies * _ANSWERED) // n_pieces
     length = min(_ADDED, room)
-    n_all = length * (1 + max(max(pieces) for _, pieces in _TURNS))
+    n_more = (n_pieces - 1) * length + n_replies * _ANSWERED
+    shared = min(_SHARED, running.loaded.n_ctx_train - n_more)
+    n_all = shared + length * max(max(pieces) for _, pieces in _TURNS)
     tokens = workload_tokens(running.worker, MODEL, lease.corpus, Workload("pp", n_all))
-    turns = [
-        (number, [t for piece in pieces for t in tokens[piece * length : (piece + 1) * length]])
-        for number, pieces in _TURNS
-    ]
-    n_ctx = n_pieces * length + n_replies * _ANSWERED
+    texts = [tokens[:shared], *(tokens[at : at + length] for at in range(shared, n_all, length))]
+    turns = [(number, [t for piece in pieces for t in texts[piece]]) for number, pieces in _TURNS]
+    n_ctx = shared + n_more
     args = running.worker, MODEL, turns, _ANSWERED, n_ctx
     kept, anew, firsts, context = replied_in_turn(*args)
     rows = [pair for pairs in zip(anew, kept, strict=True) for pair in zip(*pairs, strict=True)]
