@@ -219,13 +219,13 @@ def sabotaged_logits(context, i):
     return kept if kept and i == -1 else get_logits(context, i)
 L.llama_decode, L.llama_get_logits_ith = sabotaged, sabotaged_logits
 """,
-    # Every second long prompt is decoded from its last 64 tokens on, at their positions.
+    # Three of four long prompts are decoded from their last 64 tokens on, at their positions.
     "counts_prompts": """
 prompts = []
 def sabotaged(context, batch):
     n = batch.n_tokens
     prompts.extend([1] * (n > 64 and not batch.logits))
-    if batch.logits or n <= 64 or len(prompts) % 4 < 2:
+    if batch.logits or n <= 64 or len(prompts) % 4 == 0:
         return decode(context, batch)
     return decode_end(context, batch)
 L.llama_decode = sabotaged

@@ -16,16 +16,12 @@ def n_usable_cores() -> int:
 
 
 def core_wait_ns(pid: int) -> int:
-    """Nanoseconds that this thread and a process's first one have waited for a core so far.
+    """Nanoseconds that a process's first thread has waited for a core so far.
 
-    They were ready to run, and other work had the core. 0 where the system does not count them:
-    Linux does in `schedstat`.
+    It was ready to run, and other work had the core. 0 where the system does not count them: Linux
+    does in `schedstat`.
     """
     try:
-        texts = [
-            Path(f"/proc/{which}/schedstat").read_text("ascii")
-            for which in ("thread-self", f"{pid}/task/{pid}")
-        ]
-        return sum(int(text.split()[1]) for text in texts)
+        return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text("ascii").split()[1])
     except (OSError, ValueError, IndexError):
         return 0

@@ -254,12 +254,14 @@ class _ClockOffset:
 
     least_ns: float = -math.inf
     most_ns: float = math.inf
+    call_ns: int = 0  #: from the last request until its reply was stamped, at most
 
     def explains(self, stamp_ns: object, sent_ns: int) -> bool:
         """True if one offset puts each stamp between a request and the receipt of its reply."""
         if isinstance(stamp_ns, int):
             self.least_ns = max(self.least_ns, sent_ns - stamp_ns)
             self.most_ns = min(self.most_ns, time.perf_counter_ns() - stamp_ns)
+            self.call_ns = int(stamp_ns + self.most_ns) - sent_ns
         return self.least_ns <= self.most_ns + _CLOCK_NS
 
 
@@ -429,8 +431,7 @@ class EngineProcess:
                 return
 
     def _result(self, reply: dict[str, Any], op: str) -> dict[str, Any]:
-        if reply.get("ok") is True and isinstance(reply.get("result"), dict):
-            result: dict[str, Any] = reply["result"]
+        if reply.get("ok") is True and isinstance(result := reply.get("result"), dict):
             return result
         if reply.get("ok") is False:
             kind, message = str(reply.get("kind"))[:40], str(reply.get("message"))[:4000]

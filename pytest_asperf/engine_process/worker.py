@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from pytest_asperf.engine_process.cores import usable_cores
+from pytest_asperf.engine_process.cores import core_wait_ns, usable_cores
 from pytest_asperf.engine_process.facts import (
     ContextFacts,
     EngineFacts,
@@ -45,7 +44,8 @@ class RawRun:
     peak_rss_bytes: int  #: the worker's peak resident memory so far
     logits: LogitRow | None = None  #: those after the last token, None if the engine shows none
     requests: tuple[ServedRequest, ...] = ()  #: those of a server's users, which were sent at once
-    call_ns: int = 0  #: wall time of the whole call by this process's clock
+    call_ns: int = 0  #: wall time of the whole call by this process's clock, until it was answered
+    waited_ns: int = 0  #: of that, what the engine waited for a core, as far as it is known
 
     @property
     def timed_ns(self) -> int:
@@ -179,11 +179,12 @@ class Worker(EngineProcess):
         )
 
     def _timed(self, op: str, name: str, tokens: Sequence[int], depth: int, **more: Any) -> RawRun:
-        began_ns = time.perf_counter_ns()
+        before_ns = core_wait_ns(self.pid)
 
         def parse(answer: Mapping[str, Any]) -> RawRun:
-            call_ns = time.perf_counter_ns() - began_ns
-            return replace(self._ran(name, answer, len(tokens) - depth), call_ns=call_ns)
+            waited_ns = core_wait_ns(self.pid) - before_ns
+            run = self._ran(name, answer, len(tokens) - depth)
+            return replace(run, call_ns=self._offset.call_ns, waited_ns=waited_ns)
 
         return self.asked(op, parse, model=name, tokens=list(tokens), depth=depth, **more)
 

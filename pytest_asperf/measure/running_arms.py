@@ -237,6 +237,7 @@ class RunningArm(TimedArm):
             elapsed_ns=sum(run.elapsed_ns for run in runs),
             step_ns=tuple(step for run in runs for step in run.step_ns),
             call_ns=sum(run.call_ns for run in runs),
+            waited_ns=sum(run.waited_ns for run in runs),
         )
 
     def _unequal_runs(self, workload: Workload) -> tuple[GuardFinding, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from operator import itemgetter
+from operator import attrgetter
 from statistics import fmean, median
 from typing import Final, TypeAlias
 
@@ -24,7 +24,6 @@ from pytest_asperf.engine_process import (
     RawRun,
     RunRemains,
     Worker,
-    core_wait_ns,
 )
 from pytest_asperf.errors import printable
 from pytest_asperf.measure.feeding import Fed, ServedText
@@ -125,7 +124,8 @@ class ExaminedRun:
 
 def _unlike_call(run: RawRun) -> GuardFinding | None:
     """Signs that a run's calls did their work at another time; its first may be a whole prompt."""
-    return guards.untimed_work(run.timed_ns, run.call_ns) or guards.put_off_work(run.step_ns[1:])
+    untimed = guards.untimed_work(run.timed_ns - run.waited_ns, run.call_ns - run.waited_ns)
+    return untimed or guards.put_off_work(run.step_ns[1:])
 
 
 #: Baseline and candidate; None for an engine that does not show its state after a run.
@@ -214,18 +214,18 @@ class TimedCall:
     def _least_untimed(self, run: RawRun) -> RawRun:
         """The run, or a repetition if its call lasted far longer: the machine may be busy.
 
-        If every call did, the one counts whose caller and engine waited least for a core, without
-        that wait.
+        A wait for a core in the timed part must not hide what is untimed. So a call is sound if it
+        would be without its wait, wherever that was. If none is, the one counts that waited least,
+        without that wait: long waits are not counted exactly.
         """
-        repeated: list[tuple[int, RawRun]] = []
+        repeated: list[RawRun] = []
         while _unlike_call(run):
-            spent_ns = sum(one.call_ns for _, one in repeated)
+            spent_ns = sum(one.call_ns for one in repeated)
             if len(repeated) >= _REPEATED and spent_ns >= _REPEATED_NS:
-                waited_ns, run = min(repeated, key=itemgetter(0))
-                return replace(run, call_ns=run.call_ns - waited_ns)
-            before_ns = core_wait_ns(self.worker.pid)
+                run = min(repeated, key=attrgetter("waited_ns"))
+                return replace(run, call_ns=run.call_ns - run.waited_ns, waited_ns=0)
             run = self.time(self.tokens)
-            repeated.append((core_wait_ns(self.worker.pid) - before_ns, run))
+            repeated.append(run)
         return run
 
     def _compared(
@@ -234,9 +234,10 @@ class TimedCall:
         """Times of a repeated run and of one with other tokens, and the last logits of that one.
 
         If the latter is slower, the machine may have been busy. So there are several comparisons,
-        each with tokens that are new to the engine, and one with like times ends them. Otherwise
-        the medians count, of as many as a scheduler needs to treat both alike. The least times
-        of whole texts count instead, so that no slow moment hides a beginning that was kept.
+        each with tokens that are new to the engine, and one with like times ends them, unless the
+        repeated run is as slow by its wait for a core alone. Otherwise the medians count, of as
+        many as a scheduler needs to treat both alike. The least times of whole texts count instead,
+        so that no slow moment hides a beginning that was kept.
         """
         last = len(self.tokens) - 1
 
@@ -248,7 +249,8 @@ class TimedCall:
         while True:
             counted = compared if self._is_whole else compared[-1:]
             run_ns, new_ns = (min(times) for times in zip(*counted, strict=True))
-            is_alike = not guards.repeated_result(run_ns, new_ns, self._most_repeated)
+            working_ns = min(run_ns, run.elapsed_ns - run.waited_ns)
+            is_alike = not guards.repeated_result(working_ns, new_ns, self._most_repeated)
             spent_ns = sum(map(sum, compared))
             if is_alike and (not self._is_whole or spent_ns >= _COMPARED_NS):
                 return run_ns, new_ns, new_last
@@ -257,7 +259,8 @@ class TimedCall:
                     run_ns, new_ns = (round(median(times)) for times in zip(*compared, strict=True))
                 return run_ns, new_ns, new_last
             self.time(self.tokens)
-            compared.append((self.time(self.tokens).elapsed_ns, time_new()))
+            run = self.time(self.tokens)
+            compared.append((run.elapsed_ns, time_new()))
 
 
 def _drawn(n_tokens: int, depth: int, coin: random.Random) -> list[int]:

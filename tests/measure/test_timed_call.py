@@ -9,7 +9,6 @@ from typing import Any, cast
 import pytest
 
 from pytest_asperf.engine_process import ContextFacts, RawRun, RunRemains, Worker
-from pytest_asperf.measure import timed_work
 from pytest_asperf.measure.timed_work import TimedCall
 
 _MS = 1_000_000
@@ -28,60 +27,77 @@ class _Shown:
         return dict.fromkeys(positions, _ROW)
 
 
-def _run(elapsed_ns: int) -> RawRun:
-    context = cast("ContextFacts", None)
-    return RawRun(32, elapsed_ns, (), context, 0, call_ns=elapsed_ns)
+def _run(elapsed_ms: float, waited_ms: float = 0.0) -> RawRun:
+    context, elapsed_ns = cast("ContextFacts", None), round(elapsed_ms * _MS)
+    waited_ns = round(waited_ms * _MS)
+    return RawRun(32, elapsed_ns, (), context, 0, call_ns=elapsed_ns, waited_ns=waited_ns)
 
 
 @pytest.mark.parametrize(
-    ("n", "again_ms", "new_ms", "is_found"),
+    ("n", "again", "new_ms", "is_found"),
     [
-        (32, repeat(4), repeat(4), False),
+        (32, repeat((4, 0)), repeat(4), False),
         # A busy machine: the new ones alone wait for a core five times, and then either may.
-        (32, chain([4] * 12, cycle([4, 8.1])), chain([8.1] * 5, cycle([8.1, 4])), False),
-        (32, repeat(0.1), repeat(4), True),
-        # A stall in one of three does not hide repeated results.
-        (32, cycle([0.1, 0.1, 3]), repeat(8), True),
+        (
+            32,
+            chain([(4, 0)] * 12, cycle([(4, 0), (8.1, 0)])),
+            chain([8.1] * 5, cycle([8.1, 4])),
+            False,
+        ),
+        (32, repeat((0.1, 0)), repeat(4), True),
+        # A stall in one of three does not hide repeated results, nor does a wait for a core.
+        (32, cycle([(0.1, 0), (0.1, 0), (3, 0)]), repeat(8), True),
+        (32, cycle([(0.1, 0), (0.1, 0), (5, 4.9)]), repeat(8), True),
         # All of a text is timed: a third of it is kept, and the first run is slow by chance.
-        (64, repeat(6.6), repeat(10), True),
-        (64, chain([30], repeat(6.6)), cycle([10, 11]), True),
-        (64, cycle([10, 14]), chain([14] * 9, cycle([12, 10])), False),
+        (64, repeat((6.6, 0)), repeat(10), True),
+        (64, chain([(30, 0)], repeat((6.6, 0))), cycle([10, 11]), True),
+        (64, cycle([(10, 0), (14, 0)]), chain([14] * 9, cycle([12, 10])), False),
     ],
 )
 def test_new_tokens_are_as_fast_as_repeated_ones(
-    n: int, again_ms: Iterator[float], new_ms: Iterator[float], *, is_found: bool
+    n: int, again: Iterator[tuple[float, float]], new_ms: Iterator[float], *, is_found: bool
 ) -> None:
     """A scheduler's slice slows one of both at a time; a result that is repeated is always fast."""
     tokens = list(range(n))
 
     def time(asked: Sequence[int]) -> RawRun:
-        return _run(int(next(again_ms if list(asked) == tokens else new_ms) * _MS))
+        return _run(*next(again)) if list(asked) == tokens else _run(next(new_ms))
 
     call = TimedCall(cast("Worker", _Shown()), "m", tokens, 0, time)
-    examined = call.examine(_run(int(next(again_ms) * _MS)), random.Random(1))  # noqa: S311
+    examined = call.examine(_run(*next(again)), random.Random(1))  # noqa: S311
     assert examined is not None
     found = [finding.found for finding in examined.findings]
     assert any("begins with other tokens" in one for one in found) == is_found, found
 
 
 @pytest.mark.parametrize(
-    ("call_ms", "waited_ms", "is_found"),
+    ("calls", "is_found"),
     [
-        (77, repeat(65), False),
-        (77, repeat(0), True),
-        # 30 ms of work are not timed, and some calls wait while they are timed.
-        (42, cycle([60, 0, 5]), True),
+        ([(12, 77, 65)], False),
+        ([(12, 77, 0)], True),
+        # 30 ms of work are not timed, and some calls wait after their timed part.
+        ([(12, 102, 60), (12, 42, 0), (12, 47, 5)], True),
+        # 3 ms of work are not timed, and some calls wait in their timed part.
+        ([(5, 8, 4.9), (0.1, 3.1, 0)], True),
+        ([(17, 18, 5)], False),
     ],
 )
 def test_a_call_that_waits_for_a_core_left_no_work_out(
-    monkeypatch: pytest.MonkeyPatch, call_ms: int, waited_ms: Iterator[int], *, is_found: bool
+    calls: Sequence[tuple[float, float, float]], *, is_found: bool
 ) -> None:
     """While four busy loops ran, runs of 12 ms were returned after 77 ms, six times in a row."""
-    waited_ns = (waited * _MS for wait in waited_ms for waited in (0, wait))
-    monkeypatch.setattr(timed_work, "core_wait_ns", lambda _pid: next(waited_ns))
-    run = replace(_run(12 * _MS), step_ns=(12 * _MS // 32,) * 32, call_ns=call_ms * _MS)
-    call = TimedCall(cast("Worker", _Shown()), "m", range(32), 0, lambda _: run)
-    examined = call.examine(run, random.Random(1))  # noqa: S311
+    scripted = cycle(calls)
+
+    def time(_: object) -> RawRun:
+        timed_ms, call_ms, waited_ms = next(scripted)
+        run = _run(timed_ms, waited_ms)
+        steps_ns = (run.elapsed_ns // 32,) * 32
+        return replace(run, step_ns=steps_ns, call_ns=round(call_ms * _MS))
+
+    examined = TimedCall(cast("Worker", _Shown()), "m", range(32), 0, time).examine(
+        time(()),
+        random.Random(1),  # noqa: S311
+    )
     assert examined is not None
     found = [finding.found for finding in examined.findings]
     assert any("its caller waited for" in one for one in found) == is_found, found

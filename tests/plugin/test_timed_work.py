@@ -45,7 +45,8 @@ CASES = {
     "keeps_results": (("pp256", "ttft256"), ""),
     "caches_states": (("pp256", "ttft256"), "ttft256"),
     "counts_prompts": (("pp256", "ttft256"), "pp256"),
-    "pays_later": (("pp256", "tg32"), "tg32"),
+    # A call may have 2 ms that are not timed: more than 32 tokens, a part of a gate's run, need.
+    "pays_later": (("pp256", "tg128"), "pp256"),
     "pays_in_the_next_call": (("pp256", "tg32"), "pp256"),
     "decodes_together": (("tg32", "itl64@d128", "pp64+tg16"), "itl64@d128"),
 }
