@@ -161,8 +161,8 @@ def _score_block(
 
 
 def _required(nll: Vector) -> Vector:
-    """The NLL of each token; an error if it is not a number, or too large for a PPL."""
-    if not (nll < _MOST_NLL).all():
+    """The NLL of each token; an error if one is too large for a PPL."""
+    if (nll >= _MOST_NLL).any():
         raise RefusalError("broken-logits", f"a token of the text has an NLL of {nll.max():.4g}")
     return nll
 
