@@ -238,13 +238,26 @@ class LoneServer:
             asked = [replace(self._reordered(answer), seed=None) for _ in range(n)]
             among = self.together([one.prompt for one in asked], answer.n_tokens)
             self.n_requests += n
-            pairs = zip(asked, among, strict=True)
-            came_again += [share_of(text, self._sent(one).text) >= AGREES for one, text in pairs]
+            came_again += map(self._comes_alone, asked, among)
             if all(came_again[-n:]):
                 return None
             timed = self._next(timed)
         share = fmean(came_again)
         return guards.other_among_users(len(came_again), share) if share < _SHARE_ALONE else None
+
+    def _comes_alone(self, asked: TimedAnswer, text: str) -> bool:
+        """True if a text is an answer alone: from its prompt, or from where another word came.
+
+        Rounding in a batch chooses another of two words that are nearly as likely, and the rest
+        follows from it.
+        """
+        alone = self._sent(asked)
+        n_alike = round(share_of(text, alone.text) * max(len(text), len(alone.text)))
+        if n_alike >= AGREES * len(text) or alone.is_chat:
+            return n_alike >= AGREES * len(text)
+        ends = (end.start() for end in _WORD_END.finditer(text) if end.start() > n_alike)
+        at = next(ends, None)
+        return at is not None and self._continued(asked, text, at) >= AGREES
 
     def _of_times(self, timed: Timed) -> GuardFinding | None:
         """A prompt in another order needs as much time.
