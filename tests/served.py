@@ -25,12 +25,17 @@ def _text(text: str) -> dict[str, Any]:
 
 
 def words_after(prompt: str, seed: int | None, n: int) -> list[str]:
-    """So many words, each by all words before it, wherever the prompt ends, and by a seed."""
-    state, words = sha256(str(seed).encode()), list[str]()
+    """So many words, each by all words before it, wherever the prompt ends.
+
+    A seed chooses half of them.
+    """
+    state, words = sha256(), list[str]()
     for word in prompt.split():
         state.update(f"{word} ".encode())
     for _ in range(n):
-        words.append(f"word{int(state.hexdigest(), 16) % 100}")
+        drawn = int(sha256(f"{seed} {state.hexdigest()}".encode()).hexdigest(), 16)
+        is_drawn = seed is not None and drawn % 2
+        words.append(f"word{(drawn // 2 if is_drawn else int(state.hexdigest(), 16)) % 100}")
         state.update(f"{words[-1]} ".encode())
     return words
 
@@ -47,9 +52,11 @@ class WordServer(FakeServer):
 
     Attributes:
         step_s: seconds of a word.
+        coldest: the temperature up to which answers are the likeliest ones.
     """
 
     step_s = 0.002
+    coldest = 0.01
 
     def __init__(
         self,
@@ -105,9 +112,8 @@ class WordServer(FakeServer):
             yield from answer({"choices": [{"text": "word"}]})
             return
         n = request["max_tokens"]
-        words = self.answer(
-            prompt, None if request.get("temperature") == 0 else request.get("seed"), n
-        )
+        is_cold = request.get("temperature", 1) <= self.coldest
+        words = self.answer(prompt, None if is_cold else request.get("seed"), n)
         yield head()
         yield 0.02
         yield from chunked(self._parts(prompt, words, n))

@@ -267,7 +267,7 @@ class LoadedModel(ABC):
     ) -> Facts:
         """The answer to a request like a timed one, and its times; the likeliest without a seed.
 
-        The temperature is the server's own unless it is given.
+        The temperature is the server's own unless it is given, and then there are no penalties.
         """
         raise _unsupported("only a server answers requests")
 

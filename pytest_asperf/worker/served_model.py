@@ -129,11 +129,13 @@ class Api:
             intended_ns=intended_ns,
         )
 
-    def likeliest(self, prompt: str, n_tokens: int, intended_ns: int | None = None) -> StreamRecord:
-        """Request the likeliest tokens after a prompt."""
-        record = self.stream(prompt, n_tokens, intended_ns, **_LIKELIEST)
+    def unpenalized(
+        self, prompt: str, n_tokens: int, at_ns: int | None, more: Facts
+    ) -> StreamRecord:
+        """Request tokens after a prompt, the likeliest ones unless a temperature is given."""
+        record = self.stream(prompt, n_tokens, at_ns, **{**_LIKELIEST, **more})
         if record.status in _UNKNOWN_FIELD:
-            record = self.stream(prompt, n_tokens, intended_ns, temperature=0)
+            record = self.stream(prompt, n_tokens, at_ns, **{"temperature": 0, **more})
         return record
 
 
@@ -297,12 +299,14 @@ class ServedModel(LoadedModel):
         self, prompt: str, n_tokens: int, seed: int | None, temperature: float = 0
     ) -> Facts:
         """The answer to a request like a timed one, and its times; the likeliest without a seed."""
-        if seed is None:
-            record = self._api.likeliest(prompt, n_tokens)
+        how = _sampling(self._asked.sampled, is_possible=self.is_llama_server)
+        if seed is not None:
+            how = {**how, "seed": seed}
+        if seed is None or temperature:
+            how = {**how, "temperature": temperature}
+            record = self._api.unpenalized(prompt, n_tokens, None, how)
         else:
-            choice: Facts = {"temperature": temperature} if temperature else {}
-            choice |= _sampling(self._asked.sampled, is_possible=self.is_llama_server)
-            record = self._api.stream(prompt, n_tokens, **{"seed": seed, **choice})
+            record = self._api.stream(prompt, n_tokens, **how)
         answer = self.checked(record)
         gaps, is_whole = answer.gaps_ns, answer.reply.finish == "length"
         first_ns = answer.ttft_ns if answer.reply.events else record.closed_ns - answer.start_ns
@@ -317,9 +321,10 @@ class ServedModel(LoadedModel):
     def answers_together(self, prompts: Sequence[str], n_tokens: int) -> list[str]:
         """The likeliest answers to prompts that are sent at once."""
         self.require_alive()
+        how = _sampling(self._asked.sampled, is_possible=self.is_llama_server)
 
         def ask(i: int, now: int) -> StreamRecord:
-            return self._api.likeliest(prompts[i], n_tokens, now)
+            return self._api.unpenalized(prompts[i], n_tokens, now, {**how, "temperature": 0})
 
         records = closed_loop(ask, len(prompts), len(prompts))
         return [self.checked(record).reply.text for record in records]

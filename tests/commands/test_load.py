@@ -75,7 +75,7 @@ class Served:
 
     def _stream(self, request: dict[str, Any]) -> Iterable[Step]:
         n_prompt, n_output = len(request["prompt"].split()), request["max_tokens"]
-        seed = request.get("seed") if request.get("temperature") != 0 else None
+        seed = request.get("seed") if request.get("temperature", 1) > 0.01 else None
         words = self._words(request["prompt"], seed, n_output)
         parts: list[Step] = [0.01]
         texts = [delta(f"{word} ") for word in words]

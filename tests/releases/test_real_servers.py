@@ -39,7 +39,7 @@ def test_it_conforms(server: EngineBuild, draft: Draft) -> None:
     check_engine(server, draft("F16"), EngineSettings(threads=1, parallel=2))
 
 
-@pytest.mark.parametrize("name", ["tg32", "ttft256", "pp64+tg64"])
+@pytest.mark.parametrize("name", ["tg32", "ttft256", "pp64+tg64", "tg32@grammar", "ttft64@c4"])
 def test_its_answers_can_be_continued(server: EngineBuild, draft: Draft, name: str) -> None:
     """A prompt that goes on with the first part of an answer has the rest as its answer."""
     workload = parse_workload(name, where="test")

@@ -88,6 +88,7 @@ from pytest_asperf.analysis.guards.timed_work import (
     other_among_users as other_among_users,
     other_answers as other_answers,
     other_logits as other_logits,
+    other_if_sampled as other_if_sampled,
     other_rest as other_rest,
     predicts_nothing as predicts_nothing,
     put_off_work as put_off_work,

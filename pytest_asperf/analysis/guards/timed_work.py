@@ -349,6 +349,14 @@ def other_rest(n: int, most: float) -> GuardFinding:
     )
 
 
+def other_if_sampled(n: int, most: float) -> GuardFinding:
+    """The finding that sampling by a temperature near 0 does not choose the likeliest tokens."""
+    return Guard.TIMED_WORK.finding(
+        f"of {n} answers at a temperature near 0, at most {most:.0%} was that without sampling",
+        "half of an answer at a temperature near 0 is that without sampling",
+    )
+
+
 def uncounted_text(n_text: int | None, n_tokens: int | None) -> GuardFinding | None:
     """Trip if the text of an answer has another number of tokens than the server counted.
 
