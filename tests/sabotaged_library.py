@@ -3,6 +3,8 @@
 from pathlib import Path
 
 from tests.harmful_interpreter import write_interpreter
+from tests.sabotaged_mlx import MLX, SLOW_CLOCK
+from tests.sabotaged_vectors import VECTORS
 
 _COMMON = """
 import ctypes, llama_cpp as L
@@ -126,15 +128,10 @@ def sabotaged(memory, sequence, first, end):
 C.llama_memory_seq_rm = sabotaged
 """
 #: The clock of the engine's process runs at half speed.
-_SLOW_CLOCK = """
-import time
-clock = time.perf_counter_ns
-began = clock()
-time.perf_counter_ns = lambda: began + (clock() - began) // 2
-"""
 #: By name: the change of llama-cpp-python.
 LLAMA_CPP: dict[str, str] = {
-    "slow_clock": _SLOW_CLOCK,
+    "slow_clock": SLOW_CLOCK,
+    **VECTORS,
     # A prompt without requested logits is decoded from its last 64 tokens on.
     "end_only": """
 def sabotaged(context, batch):
@@ -454,64 +451,6 @@ def change(rows, ends):
     behind = [position > 200 for _, position in found_rows]
     rows[behind] = rows[behind, ::-1]
 """,
-    # A text's vector is that of its last token, for any pooling in the file.
-    "other_pooling": """
-make = L.llama_init_from_model
-def sabotaged(model, params):
-    if params.embeddings:
-        params.pooling_type = 3
-    return make(model, params)
-L.llama_init_from_model = sabotaged
-""",
-    # The second text of a batch has the first one's vector.
-    "first_vector": """
-get_vector = L.llama_get_embeddings_seq
-L.llama_get_embeddings_seq = lambda context, i: get_vector(context, 0 if i == 1 else i)
-""",
-    # All vectors are twice as long, in the same directions.
-    "longer_vectors": """
-get_vector, kept = L.llama_get_embeddings_seq, []
-def sabotaged_vector(context, i):
-    n = L.llama_model_n_embd(L.llama_get_model(context))
-    kept[:] = [(ctypes.c_float * n)(*(2 * x for x in get_vector(context, i)[:n]))]
-    return ctypes.cast(kept[0], ctypes.POINTER(ctypes.c_float))
-L.llama_get_embeddings_seq = sabotaged_vector
-""",
-    # Only the last 64 tokens of a text are read.
-    "end_of_text": """
-def sabotaged(context, batch):
-    n = batch.n_tokens
-    if not batch.seq_id or n <= 64:
-        return decode(context, batch)
-    kept = L.llama_batch_init(64, 0, 1)
-    kept.n_tokens = 64
-    for i in range(64):
-        kept.token[i], kept.pos[i] = batch.token[n - 64 + i], i
-        kept.n_seq_id[i], kept.logits[i] = 1, 1
-        kept.seq_id[i][0] = batch.seq_id[n - 64 + i][0]
-    status = decode(context, kept)
-    L.llama_batch_free(kept)
-    return status
-L.llama_decode = sabotaged
-""",
-    # The vectors of texts of more than 100 tokens point the other way.
-    "turned_if_long": """
-get_vector, lengths, kept = L.llama_get_embeddings_seq, [], []
-def sabotaged(context, batch):
-    of_each = [batch.seq_id[i][0] for i in range(batch.n_tokens)]
-    lengths[:] = [of_each.count(number) for number in range(max(of_each) + 1)]
-    return decode(context, batch)
-def sabotaged_vector(context, i):
-    n, sign = L.llama_model_n_embd(L.llama_get_model(context)), -1 if lengths[i] > 100 else 1
-    kept[:] = [(ctypes.c_float * n)(*(sign * x for x in get_vector(context, i)[:n]))]
-    return ctypes.cast(kept[0], ctypes.POINTER(ctypes.c_float))
-L.llama_decode, L.llama_get_embeddings_seq = sabotaged, sabotaged_vector
-""",
-    # All vectors are NaN.
-    "nan_vectors": """
-numbers = (ctypes.c_float * 2**16)(*[float("nan")] * 2**16)
-L.llama_get_embeddings_seq = lambda context, i: ctypes.cast(numbers, ctypes.POINTER(ctypes.c_float))
-""",
     # Sampling needs 1 ms if top-k is off.
     "slow_without_top_k": _SLOW_SAMPLING
     + """
@@ -545,11 +484,6 @@ def sabotaged(chain, context, i):
     row = get_logits(context, i)
     return max(range(2048), key=row.__getitem__)
 L.llama_sampler_sample = sabotaged
-""",
-    # All vectors are zero.
-    "zero_vectors": """
-zeros = (ctypes.c_float * 2**16)()
-L.llama_get_embeddings_seq = lambda context, i: ctypes.cast(zeros, ctypes.POINTER(ctypes.c_float))
 """,
     # In a scored text, each likeliest wrong token is exchanged with the next one if that is nearly
     # as likely. The probability of the text's own tokens stays, and so does PPL.
@@ -600,66 +534,6 @@ def sabotaged(context, batch):
         held.clear()
     return decode(context, batch)
 L.llama_memory_clear, L.llama_decode = sabotaged_clear, sabotaged
-""",
-}
-#: By name: the change of mlx-lm.
-MLX: dict[str, str] = {
-    "slow_clock": _SLOW_CLOCK,
-    # A token that follows 100 others sees none of them.
-    "lost_context": """
-from mlx_lm.models.cache import KVCache
-update = KVCache.update_and_fetch
-def sabotaged(self, keys, values):
-    keys_seen, values_seen = update(self, keys, values)
-    first = self.offset - 1 if keys.shape[2] == 1 and self.offset > 100 else 0
-    return keys_seen[..., first:, :], values_seen[..., first:, :]
-KVCache.update_and_fetch = sabotaged
-""",
-    # The sampled token is the likeliest one.
-    "samples_the_likeliest": """
-import mlx.core as mx, mlx_lm.sample_utils as S
-S.make_sampler = lambda *settings: lambda row: mx.argmax(row, axis=-1)
-""",
-    # In a prompt, only the last token passes through the feed-forward layers.
-    "skips_layers": """
-import mlx.core as mx
-from mlx_lm.models.llama import TransformerBlock
-call = TransformerBlock.__call__
-def sabotaged(self, x, mask=None, cache=None):
-    if x.shape[1] <= 16:
-        return call(self, x, mask, cache)
-    h = x + self.self_attn(self.input_layernorm(x), mask, cache)
-    end = h[:, -1:]
-    end = end + self.mlp(self.post_attention_layernorm(end))
-    return mx.concatenate([h[:, :-1], end], axis=1)
-TransformerBlock.__call__ = sabotaged
-""",
-    # A cache reports that it dropped its last tokens, and keeps them.
-    "stale_cells": """
-from mlx_lm.models.cache import KVCache
-KVCache.trim = lambda self, n: n
-""",
-    # Products of half precision keep 3 bits; those of float32 are exact.
-    "coarse_halves": """
-import mlx.core as mx, mlx.nn as nn
-call = nn.Linear.__call__
-def sabotaged(self, x):
-    found = call(self, x)
-    if found.dtype == mx.float32:
-        return found
-    wide = found.astype(mx.float32)
-    step = mx.power(2.0, mx.floor(mx.log2(mx.maximum(mx.abs(wide), 1e-6))) - 2)
-    return (mx.round(wide / step) * step).astype(found.dtype)
-nn.Linear.__call__ = sabotaged
-""",
-    # A prompt is decoded from its last 16 tokens on.
-    "end_only": """
-from mlx_lm.models.llama import Model
-call = Model.__call__
-def sabotaged(self, inputs, cache=None, **more):
-    is_prompt = inputs.shape[1] > 16 and cache is not None and not cache[0].offset
-    return call(self, inputs[:, -16:] if is_prompt else inputs, cache=cache, **more)
-Model.__call__ = sabotaged
 """,
 }
 #: Those of the package's own classes, which keep the functions that they found at their import.
