@@ -271,11 +271,13 @@ def _not_a_limit(given: object, unit: str, where: str, written: str) -> ConfigEr
     )
 
 
-def parse_percent(value: object, *, where: str, negative: bool = False) -> float:
+def parse_percent(
+    value: object, *, where: str, negative: bool = False, of_whole: bool = False
+) -> float:
     """A share as a fraction: 0.01 from ``"1%"`` or ``0.01``.
 
-    A number from 1 on needs a percent sign, because 5 could mean 5 % or five times as much. A
-    ConfigError names `where` the value is written.
+    A number from 1 on needs a percent sign, because 5 could mean 5 % or five times as much, if it
+    is not a part `of_whole`. A ConfigError names `where` the value is written.
     """
     fraction, is_percent = math.nan, False
     if isinstance(value, str):
@@ -293,11 +295,11 @@ def parse_percent(value: object, *, where: str, negative: bool = False) -> float
             remedy=f'write "1%" or the fraction 0.01{below_zero}',
         )
     if abs(fraction) >= 1 and not is_percent:
+        multiple = f'; if {100 * fraction:g} % is meant, "{100 * fraction:g}%"'
         raise ConfigError(
             f"{where}: {shown(value)} is not a usable limit: it has no unit",
             why="it could mean percent, or a multiple of the whole",
-            remedy=f'write "{fraction:g}%" or {fraction / 100:g}; if {100 * fraction:g} % is '
-            f'meant, "{100 * fraction:g}%"',
+            remedy=f'write "{fraction:g}%" or {fraction / 100:g}' + multiple * (not of_whole),
         )
     return float(fraction)
 

@@ -96,7 +96,7 @@ def share(value: Any) -> float:
     from pytest_asperf.analysis.limit_verdict import parse_percent
 
     try:
-        fraction = parse_percent(value, where="")
+        fraction = parse_percent(value, where="", of_whole=True)
     except ConfigError as error:
         reason = f"{printable(value, 80)!r} is not usable: {error.remedy}"
         raise click.BadParameter(reason) from None

@@ -33,6 +33,12 @@ def _run(elapsed_ms: float, waited_ms: float = 0.0) -> RawRun:
     return RawRun(32, elapsed_ns, (), context, 0, call_ns=elapsed_ns, waited_ns=waited_ns)
 
 
+def _found(call: TimedCall, run: RawRun) -> list[str]:
+    examined = call.examine(run, random.Random(1))  # noqa: S311  # replays
+    assert examined is not None
+    return [finding.found for finding in examined.findings]
+
+
 @pytest.mark.parametrize(
     ("n", "again", "new_ms", "is_found"),
     [
@@ -64,9 +70,7 @@ def test_new_tokens_are_as_fast_as_repeated_ones(
         return _run(*next(again)) if list(asked) == tokens else _run(next(new_ms))
 
     call = TimedCall(cast("Worker", _Shown()), "m", tokens, 0, time)
-    examined = call.examine(_run(*next(again)), random.Random(1))  # noqa: S311
-    assert examined is not None
-    found = [finding.found for finding in examined.findings]
+    found = _found(call, _run(*next(again)))
     assert any("begins with other tokens" in one for one in found) == is_found, found
 
 
@@ -94,10 +98,5 @@ def test_a_call_that_waits_for_a_core_left_no_work_out(
         steps_ns = (run.elapsed_ns // 32,) * 32
         return replace(run, step_ns=steps_ns, call_ns=round(call_ms * _MS))
 
-    examined = TimedCall(cast("Worker", _Shown()), "m", range(32), 0, time).examine(
-        time(()),
-        random.Random(1),  # noqa: S311
-    )
-    assert examined is not None
-    found = [finding.found for finding in examined.findings]
+    found = _found(TimedCall(cast("Worker", _Shown()), "m", range(32), 0, time), time(()))
     assert any("its caller waited for" in one for one in found) == is_found, found
