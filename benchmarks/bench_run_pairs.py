@@ -26,8 +26,8 @@ from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.engine_process import RawRun, Worker, usable_cores
-from pytest_asperf.measure.paired_runner import Pair, PairLength, most_parts
-from pytest_asperf.measure.running_arms import SETTLING_TOKENS
+from pytest_asperf.measure.paired_runner import Pair, PairLength
+from pytest_asperf.measure.running_arms import SETTLING_TOKENS, most_parts
 from pytest_asperf.modelfiles.hub_cache import shipped_corpus
 
 if TYPE_CHECKING:

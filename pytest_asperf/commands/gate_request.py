@@ -107,7 +107,13 @@ class GateRequest:
         With a runner, builds that are made are started once, as few of them may use the machine's
         GPU. Servers at addresses get a request: only a llama-server shows its logits.
         """
-        from pytest_asperf.gate.plan import deepest, default_cells, named_cells, show_answers
+        from pytest_asperf.gate.plan import (
+            TimedSizes,
+            default_cells,
+            named_cells,
+            show_answers,
+            timed_sizes,
+        )
         from pytest_asperf.hardware.in_force import detect
         from pytest_asperf.modelfiles.sizes import encoder_of, trained_context
 
@@ -120,16 +126,16 @@ class GateRequest:
         if has_gpu and runner and (known := runner.known(self.builds)):
             has_gpu = any(facts.has_gpu for facts in known)
 
-        def depth(ref: ModelRef) -> int:
+        def sizes(ref: ModelRef) -> TimedSizes:
             is_on_gpu = has_gpu and ref.spec.settings.n_gpu_layers != 0
-            return deepest(trained_context(ref), has_gpu=is_on_gpu)
+            return timed_sizes(trained_context(ref), has_gpu=is_on_gpu)
 
         return default_cells(
             self.models,
             self.moe,
             self.engine,
             self.pairs,
-            depth,
+            sizes,
             encoders=encoders,
             shows_answers=runner is not None
             and self.engine == "openai"

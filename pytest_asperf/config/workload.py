@@ -111,12 +111,17 @@ class Workload:
         """True if only a prompt is timed."""
         return self.kind in {"pp", "ttft"}
 
+    @property
+    def is_judged_whole(self) -> bool:
+        """True if the cost of a run is not divided by its tokens."""
+        return bool(self.percentile) or not (self.is_rate or self.generates)
+
     def n_compared(self, n_tokens: int) -> int:
         """The tokens that the cost of a run of so many is divided by; 1 if it is judged whole.
 
         A rate is that of all users together, and the time of a token that of one user.
         """
-        if self.percentile or not (self.is_rate or self.generates):
+        if self.is_judged_whole:
             return 1
         return n_tokens if self.is_rate else n_tokens // self.users
 

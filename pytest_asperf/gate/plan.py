@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from pytest_asperf.config.build_sources import ServerUrl, has_programs, runs_on
 from pytest_asperf.config.catalogue import Catalogue
@@ -67,7 +67,10 @@ _NO_ENCODERS: Final[Mapping[ModelRef, tuple[str, int]]] = MappingProxyType({})
 _SHOWING_RUNS: Final = ("llama_cpp", "mlx", "scripted")
 #: Engines that count their allocations.
 _COUNTING_MEMORY: Final = ("llama_cpp", "mlx")
-_PP: Final = Workload("pp", 512)
+#: Tokens of the timed prompt, and on a processor, where they use the same kernels. Pairs of runs
+#: that are a quarter as long meet the same speed of the machine more often (docs/benchmarks.md).
+_PROMPT: Final = 512
+_PROMPT_ON_PROCESSOR: Final = 128
 _TG: Final = Workload("tg", 128)
 
 
@@ -77,6 +80,13 @@ class LeftOut:
 
     what: str  #: the check
     reason: str  #: why not
+
+
+class TimedSizes(NamedTuple):
+    """The tokens that are timed by default."""
+
+    prompt: int  #: of the prompt
+    depth: int  #: in the context at which decoding is timed
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +139,7 @@ def default_cells(
     moe: ModelRef | None,
     engine: Engine,
     pairs: Sequence[Pairing],
-    depth_of: Callable[[ModelRef], int],
+    sizes_of: Callable[[ModelRef], TimedSizes],
     *,
     encoders: Mapping[ModelRef, tuple[str, int]] = _NO_ENCODERS,
     shows_answers: bool = False,
@@ -141,7 +151,7 @@ def default_cells(
         moe: a mixture of experts in addition, None if the models are the user's own.
         engine: the engine.
         pairs: target and draft of each speculation check.
-        depth_of: gives the context at which a model's decoding is timed.
+        sizes_of: gives the prompt and the depth that are timed with a model.
         encoders: those of the models that continue no text, with their kind and their context.
         shows_answers: whether servers that we do not start show log-probabilities.
     """
@@ -161,7 +171,7 @@ def default_cells(
     cells = [
         GateCell(ref, work)
         for ref, (_, n_ctx) in encoders.items()
-        for work in (replace(_PP, n_tokens=min(_PP.n_tokens, n_ctx)), *_CHECKS_OF_ENCODER)
+        for work in (Workload("pp", min(sizes_of(ref).prompt, n_ctx)), *_CHECKS_OF_ENCODER)
     ]
     not_encoded = tuple(
         LeftOut(f"every other check of {ref.title}", f"it is {kind}")
@@ -169,9 +179,9 @@ def default_cells(
     )
     if not causal:
         return GatePlan(tuple(cells), not_encoded)
-    cells += [cell for ref in causal for cell in _model_cells(ref, depth_of(ref), engine)]
+    cells += [cell for ref in causal for cell in _model_cells(ref, sizes_of(ref), engine)]
     if moe is not None:
-        cells += [GateCell(moe, work) for work in (_PP, _TG)]
+        cells += [GateCell(moe, work) for work in (Workload("pp", sizes_of(moe).prompt), _TG)]
         checks = list(_CHECKS)
         if engine in _SHOWING_RUNS:
             checks.append(GateCheck("logits", users=_MOST_USERS))
@@ -185,12 +195,13 @@ def default_cells(
     return GatePlan(tuple(dict.fromkeys(cells)), (*not_encoded, *left_out))
 
 
-def _model_cells(ref: ModelRef, depth: int, engine: Engine) -> list[GateCell]:
+def _model_cells(ref: ModelRef, sizes: TimedSizes, engine: Engine) -> list[GateCell]:
     """One model's checks: its times and values, other values, and times with other settings."""
+    prompt, depth = Workload("pp", sizes.prompt), sizes.depth
     deep = replace(_TG, depth=depth)
     quantised_kv = [_with(ref, _KV[engine])] if engine in _KV else []
     checks = [*_CHECKS, *([GateCheck.MEMORY] if engine in _COUNTING_MEMORY else ())]
-    cells = [GateCell(ref, workload) for workload in (_PP, _TG, deep, *checks)]
+    cells = [GateCell(ref, workload) for workload in (prompt, _TG, deep, *checks)]
     cells += [GateCell(variant, check) for variant in quantised_kv for check in checks]
     if engine in _SHOWING_RUNS:
         cells += [GateCell(ref, replace(check, depth=depth)) for check in _CHECKS[:2]]
@@ -252,14 +263,15 @@ def show_answers(builds: Sequence[Build], key_variable: str) -> bool:
         return False
 
 
-def deepest(n_ctx_train: int | None, *, has_gpu: bool) -> int:
-    """The context at which decoding is timed by default, for a model trained on so many.
+def timed_sizes(n_ctx_train: int | None, *, has_gpu: bool) -> TimedSizes:
+    """The tokens that are timed by default, of a model trained on a context of so many.
 
     On a processor, prefilling 4,096 tokens before each run costs more than all other checks.
     """
     depths = _DEPTHS if has_gpu else _DEPTHS[1:]
     room = (n_ctx_train or depths[0] + _TG.n_tokens) - _TG.n_tokens
-    return next((depth for depth in depths if depth <= room), depths[-1])
+    depth = next((depth for depth in depths if depth <= room), depths[-1])
+    return TimedSizes(_PROMPT if has_gpu else _PROMPT_ON_PROCESSOR, depth)
 
 
 def _with(ref: ModelRef, settings: EngineSettings) -> ModelRef:

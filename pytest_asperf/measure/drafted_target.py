@@ -15,7 +15,7 @@ from pytest_asperf.errors import Advice, UnfitError
 from pytest_asperf.measure.experiment import Arm, MachineLease
 from pytest_asperf.measure.feeding import Prompts, read_prompts, tokenized
 from pytest_asperf.measure.results import Provenance
-from pytest_asperf.measure.running_arms import ArmCache, SuiteReply, TimedArm
+from pytest_asperf.measure.running_arms import ArmCache, SuiteReply, TimedArm, equal_parts
 from pytest_asperf.measure.speculation_result import Divergence, PromptRun
 from pytest_asperf.measure.validity import require_valid
 from pytest_asperf.modelfiles.locate import require_draft
@@ -26,6 +26,8 @@ TARGET: Final = "target"
 DRAFT: Final = "draft"
 #: Tokens that warm a context up, several rounds of any usual k.
 _WARM_UP_TOKENS: Final = 16
+#: A part of a reply has at least so many tokens, as its last round may draft fewer than the others.
+_LEAST_PART: Final = 16
 
 
 def room_after_prompt(n_tokens: int, k_max: int) -> int:
@@ -170,18 +172,41 @@ class DraftedTarget(TimedArm):
         """The prompts."""
         return self.prompts
 
+    def most_parts(self, workload: Workload) -> int:
+        """The most parts of a reply that is known, in a memory that can drop its end."""
+        drops_end = all(context.rollback == "trim" for context in self.contexts.values())
+        is_divisible = self.is_divisible and drops_end and self.left.outputs
+        return equal_parts(workload.n_tokens, _LEAST_PART) if is_divisible else 1
+
     def run(self, workload: Workload, turn: int, parts: int) -> SuiteReply:  # noqa: ARG002  # as above
-        """Time one prompt's generation."""
-        done = self.after(turn % len(self.prompts), speculative=self.drafts, seed=self.seed + turn)
+        """Time the reply to one prompt, or the next part of it."""
+        done = self._reply(turn, parts)
         self.left.replies[turn] = done
         return SuiteReply(len(done.tokens), done.elapsed_ns, self.contexts.get(TARGET))
 
     def warm_up(self, workload: Workload, turn: int, parts: int) -> None:  # noqa: ARG002  # as above
         """Generate a few tokens: their batches are those of a whole generation."""
-        number = turn % len(self.prompts)
-        self.after(number, speculative=self.drafts, at_most=_WARM_UP_TOKENS)
+        self._reply(turn, parts, at_most=_WARM_UP_TOKENS)
 
     settle = warm_up
+
+    def _reply(self, turn: int, parts: int, at_most: int | None = None) -> Generation:
+        """The reply to the next prompt; of parts, the next one, after those that are known."""
+        seed = self.seed + turn
+        number, part = divmod(turn, parts)
+        number %= len(self.prompts)
+        if parts == 1:
+            return self.after(number, speculative=self.drafts, seed=seed, at_most=at_most)
+        pairing = self.pairing
+        n_new = pairing.n_tokens // parts
+        return self._pair.generate(
+            (*self.prompts[number][1], *self.left.outputs[number][: part * n_new]),
+            # Half of a part: it is as short as a warm-up of whole replies.
+            n_new=min(n_new // 2, at_most) if at_most else n_new,
+            k=pairing.k if self.drafts else 0,
+            temperature=pairing.temperature,
+            seed=seed,
+        )
 
     def costs(self, run: PromptRun, batches: Sequence[int]) -> StepCosts:
         """Time the target's batches, and the draft's steps, in the middle of an output.

@@ -60,14 +60,14 @@ _LEAST_OPENED: Final = 5
 #: models' share of the memory that is free, at most: 1 / `_ROOM`.
 _LEAST_SPARE: Final = 2
 _ROOM: Final = 2
-#: A generation is timed in at most so many parts of at least so many tokens and so long. Neighbors
-#: of a virtual machine slow its cores for about 0.1 s at a time: parts that are much shorter meet
-#: the same speed in both variants (docs/benchmarks.md).
-_MOST_PARTS: Final = 16
+#: A generation is timed in parts of at least so long. Neighbors of a virtual machine slow its cores
+#: for about 0.1 s at a time: parts that are much shorter meet the same speed in both variants
+#: (docs/benchmarks.md).
+_LEAST_PART_NS: Final = 7_000_000
 #: A workload of parts that lasts at most so long is examined as a whole, too.
 _EXAMINED_WHOLE_NS: Final = 1_000_000_000
-_LEAST_PART: Final = 8
-_LEAST_PART_NS: Final = 7_000_000
+#: Runs of a short workload before its pairs, whose least time counts.
+_REHEARSALS: Final = 3
 #: A pair has as many run pairs, by the spread of those in so many pairs before, as give its median
 #: a standard error of this share of the tolerance.
 _PAIRS_BEFORE: Final = 5
@@ -134,8 +134,14 @@ class Pair:
 
     def figures(self, workload: Workload) -> tuple[float, float]:
         """The typical figure of the baseline and of the candidate, in the workload's unit."""
+        base, candidate = map(median, self.each_figure(workload))
+        return base, candidate
+
+    def each_figure(self, workload: Workload) -> tuple[list[float], list[float]]:
+        """The figures of the baseline's runs, and of the candidate's, in the workload's unit."""
+        parts = self.parts if workload.is_judged_whole else 1
         base, candidate = (
-            median(figure_of(cost, n_tokens, workload) for cost in costs)
+            [parts * _figure(cost, n_tokens, workload) for cost in costs]
             for costs, n_tokens in zip(self._costs, self.n_tokens, strict=True)
         )
         return base, candidate
@@ -206,19 +212,16 @@ class PairLength:
         return replace(self, turns=max(self.turns, least))
 
 
-def figure_of(cost: int, n_tokens: int, workload: Workload) -> float:
+def _figure(cost: int, n_tokens: int, workload: Workload) -> float:
     """A run's cost, in ns or nJ, as its workload's figure: in J/token, tok/s or ms."""
     if workload.metered:
         return cost / 1e9 / n_tokens
     return 1e9 * n_tokens / cost if workload.is_rate else cost / 1e6 / n_tokens
 
 
-def most_parts(workload: Workload) -> int:
-    """The most equal parts that a workload's run can be timed in."""
-    if not workload.generates or workload.metered or workload.percentile:
-        return 1
-    most = min(_MOST_PARTS, workload.n_tokens // _LEAST_PART)
-    return max((n for n in range(1, most + 1) if workload.n_tokens % n == 0), default=1)
+def _most_parts(arms: Sequence[TimedArm], workload: Workload) -> int:
+    """The most equal parts that the runs of all variants can be timed in."""
+    return min(arm.most_parts(workload) for arm in arms)
 
 
 def _tail(times_ns: Sequence[int], percentile: int) -> int:
@@ -289,9 +292,7 @@ class PairedRunner:
         try:
             # Every other run has a load and a warm-up of its own.
             self._loads_each_run = [arm.loads_each_run for arm in self.arms]
-            # A server generates from a prompt, and does not go on where it ended.
             is_served = any(arm.loaded.served for arm in self.arms)
-            self._has_parts = not any(self._loads_each_run) and not is_served
             self.n_cores = None if is_served else self._fewest_cores()
         except BaseException:
             self._stack.close()
@@ -299,7 +300,7 @@ class PairedRunner:
         two_fit = self.n_cores is not None and 2 * self.n_cores <= len(self._usable_cores)
         base, candidate = self.arms
         two_fit = two_fit and base.worker is not candidate.worker
-        self._at_once = 2 if self._has_parts and two_fit else 1
+        self._at_once = 2 if two_fit and not any(self._loads_each_run) else 1
 
     def __enter__(self) -> Self:
         return self
@@ -319,7 +320,7 @@ class PairedRunner:
         """
         runs_ns = {}
         for workload in workloads:
-            parts = most_parts(workload) if self._has_parts else 1
+            parts = _most_parts(self.arms, workload)
             self._before_ns[workload] = self._answered_before_ns(workload, parts)
             rehearse = partial(self._rehearsed_ns, workload=workload, parts=parts)
             # One meter reads the energy of both.
@@ -336,7 +337,7 @@ class PairedRunner:
         """Set the lengths of pairs for this start time of processes; returns a pair's duration."""
         pair_ns = 1e9 * opening_s
         for workload, run_ns in runs_ns.items():
-            parts = most_parts(workload) if self._has_parts else 1
+            parts = _most_parts(self.arms, workload)
             before_ns = self._before_ns[workload]
             length = PairLength.of(run_ns, parts, 1e9 * opening_s + before_ns).showing(workload)
             if self._suite:
@@ -506,13 +507,18 @@ class PairedRunner:
         """Time of one run of a variant, with the load if each run has its own."""
         if workload.depth and not self._loads_each_run[side]:
             self.arms[side].settle(workload, 0, parts)  # as before a run
-        began_ns = time.perf_counter_ns()
-        run_ns = self._run(side, workload, 0, parts).elapsed_ns
-        # The first run of a context is slower. That hardly changes the pairs of longer whole runs.
-        if run_ns < (2 * _PAIR_NS if parts > 1 else _PAIR_NS):
+
+        def run() -> int:
             began_ns = time.perf_counter_ns()
             run_ns = self._run(side, workload, 0, parts).elapsed_ns
-        return time.perf_counter_ns() - began_ns if self._loads_each_run[side] else run_ns
+            return time.perf_counter_ns() - began_ns if self._loads_each_run[side] else run_ns
+
+        run_ns = run()
+        # The first run of a context is slower, and any can be disturbed. That hardly changes the
+        # pairs of longer whole runs.
+        if run_ns < (2 * _PAIR_NS if parts > 1 else _PAIR_NS):
+            run_ns = min(run() for _ in range(_REHEARSALS))
+        return run_ns
 
     def _costs(self, run: TimedRun, workload: Workload) -> list[int]:
         """The cost of a counted run; for a percentile, of each of its tokens or requests."""

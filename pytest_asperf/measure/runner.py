@@ -33,8 +33,8 @@ from pytest_asperf.measure.experiment import (
 from pytest_asperf.measure.ladder import LadderExperiment
 from pytest_asperf.measure.metered import EnergyMeter
 from pytest_asperf.measure.noise import NoiseStore
-from pytest_asperf.measure.paired_runner import most_parts
 from pytest_asperf.measure.results import LadderResult, ThroughputResult
+from pytest_asperf.measure.running_arms import most_parts
 from pytest_asperf.measure.throughput import ThroughputExperiment
 from pytest_asperf.modelfiles.locate import LocatedModel, ModelLocator, same_model, source_state
 

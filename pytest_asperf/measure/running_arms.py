@@ -38,6 +38,9 @@ MODEL: Final = "model"
 #: which costs 34 % of a part at a depth of 1,024, and nothing measurable after these tokens
 #: (docs/benchmarks.md).
 SETTLING_TOKENS: Final = 4
+#: A generation is timed in at most so many parts, of at least so many tokens.
+_MOST_PARTS: Final = 16
+_LEAST_PART: Final = 8
 #: Weights up to which two variants are loaded at once, with four copies in memory.
 _SMALL_BYTES: Final = 2**25
 #: For a server, whose prompts are new to it.
@@ -53,6 +56,8 @@ class ArmCache:
     prompts: dict[int, Prompts] = field(default_factory=dict)  #: of a suite, by the room for them
     #: to prompts of a suite, by the number of the run pair
     replies: dict[int, Generation] = field(default_factory=dict)
+    #: the whole replies that were generated before the pairs, by the prompt's number
+    outputs: dict[int, list[int]] = field(default_factory=dict)
     #: run record of each model of the last process, and the models' `contexts`
     ran: list[Provenance] = field(default_factory=list)
     contexts: dict[str, ContextFacts] = field(default_factory=dict)
@@ -120,6 +125,16 @@ class TimedArm(RunningBuild, ABC):
     def own(self, workload: Workload) -> Workload:
         """The runs of this variant in a pair of a workload."""
         return workload
+
+    @property
+    def is_divisible(self) -> bool:
+        """True if a run can be timed in parts, each of which goes on where another ended."""
+        # A server generates from a prompt.
+        return not self.loads_each_run and self.loaded.served is None
+
+    def most_parts(self, workload: Workload) -> int:
+        """The most equal parts that a run can be timed in."""
+        return most_parts(workload) if self.is_divisible else 1
 
     @abstractmethod
     def fed(self, workload: Workload) -> object:
@@ -289,6 +304,19 @@ class RunningArm(TimedArm):
             return
         decode = self.worker.prompt if workload.is_prompt else self.worker.generate
         decode(MODEL, before, end - SETTLING_TOKENS, n_ctx=workload.room)
+
+
+def most_parts(workload: Workload) -> int:
+    """The most equal parts that a workload's run can be timed in."""
+    if not workload.generates or workload.metered or workload.percentile:
+        return 1
+    return equal_parts(workload.n_tokens, _LEAST_PART)
+
+
+def equal_parts(n_tokens: int, least: int) -> int:
+    """The most equal parts of so many tokens, each of which has at least so many."""
+    most = min(_MOST_PARTS, n_tokens // least)
+    return max((n for n in range(1, most + 1) if n_tokens % n == 0), default=1)
 
 
 def _span(workload: Workload, turn: int, parts: int) -> tuple[int, int]:

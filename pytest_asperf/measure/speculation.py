@@ -253,7 +253,7 @@ class SpeculationExperiment:
 
     Before the pairs every prompt runs once in either variant, untimed, to count acceptance; the
     candidate also generates without the draft, and its outputs are compared. Then each run pair of
-    a pair is a prompt.
+    a pair is a reply to a prompt, or the next part of one.
     """
 
     pairing: Pairing  #: the pair to run; greedily, for any temperature in it
@@ -302,6 +302,7 @@ def _rehearse(
     for number in range(len(drafted.prompts)):
         progress(number, len(drafted.prompts))
         done.append(drafted.after(number))
+        drafted.left.outputs[number] = done[-1].tokens
         if with_alone:
             alone = drafted.after(number, speculative=False)
             runs.append(PromptRun(number, alone, done[-1], speculative_first=True))

@@ -16,7 +16,7 @@ from pytest_asperf.measure.ab_speed import ABResult, WorkloadPairs
 from pytest_asperf.measure.energy import EnergyResult
 from pytest_asperf.measure.memory import MemoryResult
 from pytest_asperf.measure.metered import PhaseEnergy
-from pytest_asperf.measure.paired_runner import Pair, figure_of
+from pytest_asperf.measure.paired_runner import Pair
 from pytest_asperf.measure.results import LevelResult, ThroughputResult
 from pytest_asperf.measure.speculation_result import PromptRun, SpeculationResult
 from pytest_asperf.records.kinds import (
@@ -147,9 +147,8 @@ def _turns(pairs: Sequence[Pair], workload: Workload) -> tuple[list[float], list
     """Each variant's run pairs, in J/token, tok/s or ms."""
     sides: tuple[list[float], list[float]] = ([], [])
     for pair in pairs:
-        both = (pair.baseline_costs, pair.candidate_costs)
-        for side, costs, n_tokens in zip(sides, both, pair.n_tokens, strict=True):
-            side.extend(figure_of(cost, n_tokens, workload) for cost in costs)
+        for side, figures in zip(sides, pair.each_figure(workload), strict=True):
+            side.extend(figures)
     return sides
 
 

@@ -79,7 +79,7 @@ class MlxStepper(RolledBackStepper):
             mx.eval(self._states())
         for peak in peaks:
             require_finite(peak.item())
-        self._since_mark += [*tokens, *drafted[:-1]]
+        self._text += [*tokens, *drafted[:-1]]
         return drafted
 
     def _decode(self, tokens: list[int], n_outputs: int) -> NDArray[np.float32]:

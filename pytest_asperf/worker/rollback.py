@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from itertools import takewhile
+from operator import eq
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Dropping the end, and restoring a saved state; the cheaper way first.
 _WAYS: Final = ("trim", "checkpoint")
+#: Missing tokens of a text that are decoded after what the memory has of it.
+_FEW: Final = 16
 #: Largest change of a logit when the same tokens are decoded again after a rollback.
 _SAME_LOGITS: Final = 1e-3
 
@@ -73,19 +77,21 @@ class RolledBackStepper(ABC):
         self.max_outputs = max_outputs
         self.n_past = 0
         self._n_batch = n_batch
-        self._prompt: list[int] = []
+        self._text: list[int] = []  # the tokens in the memory
         self._has_checkpoints = False
-        self._marked, self._since_mark = -1, list[int]()
+        self._marked = -1
 
     def begin(self, tokens: Sequence[int], *, fresh: bool = False) -> None:
         """Have exactly these tokens in the memory; `fresh` forbids to keep any of it."""
-        prompt = list(tokens)
-        is_known = not (fresh or self._has_checkpoints) and self._prompt == prompt
+        prompt, before, self._text = list(tokens), self._text, list(tokens)
         self._marked = -1
-        if is_known and self._drop_tail(len(prompt)):
-            return
+        if not (fresh or self._has_checkpoints):
+            known = sum(takewhile(bool, map(eq, before, prompt)))
+            if known >= max(1, len(prompt) - _FEW) and self._drop_tail(known):
+                self._prefill(prompt[known:])
+                return
         self._empty()
-        self.n_past, self._prompt = 0, prompt
+        self.n_past = 0
         fill = self._prefill if fresh else self._fill
         fill(prompt)
 
@@ -99,19 +105,21 @@ class RolledBackStepper(ABC):
 
     def decode(self, tokens: list[int], n_outputs: int) -> NDArray[np.float32]:
         """Decode tokens in one batch; logits after each of the last `n_outputs`."""
-        self._since_mark += tokens
-        return self._decode(tokens, n_outputs)
+        rows = self._decode(tokens, n_outputs)
+        self._text += tokens
+        return rows
 
     def mark(self) -> None:
         """Prepare for removing tokens that are decoded from now on, if that needs preparing."""
         if self._has_checkpoints:
             self._save()
-            self._marked, self._since_mark = self.n_past, []
+            self._marked = self.n_past
 
     def keep(self, n: int) -> None:
         """Remove all but the first `n` tokens; not fewer than at the mark."""
         if n == self.n_past:
             return
+        kept, self._text = self._text, self._text[:n]
         if not self._has_checkpoints:
             if not self._drop_tail(n):
                 raise RefusalError("rollback", f"the memory cannot drop tokens from {n} on")
@@ -121,7 +129,7 @@ class RolledBackStepper(ABC):
             raise RefusalError("rollback", f"no checkpoint before token {n}")
         if not self._restore(mark):
             raise RefusalError("rollback", f"the checkpoint at {mark} was not restored")
-        if replay := self._since_mark[: n - mark]:
+        if replay := kept[mark:n]:
             self._decode(replay, 0)
 
     def _use(self, way: str) -> None:

@@ -16,25 +16,27 @@ from pytest_asperf.errors import ConfigError
 from pytest_asperf.gate.cells import GateCell, GateCheck, parse_gated, shared_by
 from pytest_asperf.gate.plan import (
     GatePlan,
-    deepest,
+    TimedSizes,
     default_cells,
     engine_of,
     named_cells,
     shipped_models_of,
     shipped_pairs,
     show_answers,
+    timed_sizes,
 )
 from pytest_asperf.modelfiles.hub_cache import shipped_models
 
 CATALOGUE = Catalogue(Path("/project"), shipped_models(), Settings())
 TG = Workload("tg", 128)
+SIZES = TimedSizes(128, 1024)
 A, B = (ModelRef(ModelSpec(name)) for name in "ab")
 
 
 def _shipped(engine: Engine) -> GatePlan:
     dense, moe = shipped_models_of(engine, CATALOGUE, where="test")
     pairs = shipped_pairs(engine, CATALOGUE, where="test")
-    return default_cells((dense,), moe, engine, pairs, lambda _: 1024)
+    return default_cells((dense,), moe, engine, pairs, lambda _: SIZES)
 
 
 def _names(plan: GatePlan) -> list[tuple[str, str]]:
@@ -51,7 +53,7 @@ def test_a_llama_server_is_checked_by_its_log_probabilities() -> None:
         plan = _shipped(engine)
         assert checks.isdisjoint(name for name, _ in _names(plan))
         assert "PPL, KLD, logits" in plan.left_out[0].what
-    at_addresses = default_cells((A,), None, "openai", (), lambda _: 1024, shows_answers=True)
+    at_addresses = default_cells((A,), None, "openai", (), lambda _: SIZES, shows_answers=True)
     assert {name for name, _ in _names(at_addresses)} >= checks
 
 
@@ -89,7 +91,7 @@ def test_default_cells_of_llama_cpp_cover_where_regressions_hid() -> None:
     kv = f"{dense} KV q8_0"
     assert len(names) == 25
     assert {
-        ("pp512", dense),
+        ("pp128", dense),
         ("tg128", dense),
         ("tg128@d1024", dense),
         ("tg128@d1024", f"{dense} KV q8_0"),
@@ -125,7 +127,11 @@ def test_what_an_engine_has_no_counterpart_of_is_said() -> None:
 
 def test_own_models_get_every_cell() -> None:
     """Each of them, and a mixture of experts is theirs to name."""
-    plan = default_cells((A, B), None, "llama_cpp", (), lambda ref: 256 if ref is A else 4096)
+
+    def sizes(ref: ModelRef) -> TimedSizes:
+        return TimedSizes(512, 256 if ref is A else 4096)
+
+    plan = default_cells((A, B), None, "llama_cpp", (), sizes)
     deep = [cell.name for cell in plan.cells if "@" in cell.name]
     assert deep.count("tg128@d256") == deep.count("tg128@d4096") == 2
     assert [one.what for one in plan.left_out] == ["speculation", "a mixture of experts"]
@@ -134,12 +140,12 @@ def test_own_models_get_every_cell() -> None:
 def test_an_encoder_gets_the_checks_that_have_a_meaning_for_it() -> None:
     """Its time, vectors and memory; other models get every check, and alone no pair does."""
     encoders, pair = {A: ("an encoder: it is bert", 256)}, (Pairing(B, None),)
-    alone = default_cells((A,), None, "llama_cpp", pair, lambda _: 1024, encoders=encoders)
-    assert _names(alone) == [("pp256", "a"), ("embeddings", "a"), ("memory", "a")]
+    alone = default_cells((A,), None, "llama_cpp", pair, lambda _: SIZES, encoders=encoders)
+    assert _names(alone) == [("pp128", "a"), ("embeddings", "a"), ("memory", "a")]
     assert [(one.what, one.reason) for one in alone.left_out] == [
         ("every other check of a", "it is an encoder: it is bert")
     ]
-    both = default_cells((A, B), None, "llama_cpp", (), lambda _: 1024, encoders=encoders)
+    both = default_cells((A, B), None, "llama_cpp", (), lambda _: SIZES, encoders=encoders)
     assert [name for name, what in _names(both) if what == "a"] == [n for n, _ in _names(alone)]
     assert ("tg128", "b") in _names(both)
 
@@ -162,9 +168,9 @@ def test_what_cannot_be_wrong_by_chance_shares_no_error() -> None:
     ("n_ctx", "depth"), [(None, 4096), (131072, 4096), (4096, 1024), (2048, 1024), (512, 256)]
 )
 def test_the_depth_fits_the_model(n_ctx: int | None, depth: int) -> None:
-    """The largest with room for the timed work; on a processor alone at most 1,024."""
-    assert deepest(n_ctx, has_gpu=True) == depth
-    assert deepest(n_ctx, has_gpu=False) == min(depth, 1024)
+    """The largest with room for the timed work; on a processor alone less of both."""
+    assert timed_sizes(n_ctx, has_gpu=True) == (512, depth)
+    assert timed_sizes(n_ctx, has_gpu=False) == (128, min(depth, 1024))
 
 
 def test_the_engine_is_the_one_that_both_builds_can_be_of() -> None:

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from pytest_asperf.config.workload import Workload, WorkloadKind, parse_workload
 from pytest_asperf.measure import paired_runner
-from pytest_asperf.measure.paired_runner import OpenArms, Pair, PairedRunner, PairLength, most_parts
+from pytest_asperf.measure.paired_runner import OpenArms, Pair, PairedRunner, PairLength
+from pytest_asperf.measure.running_arms import TimedArm, most_parts
 
 TG, PP = Workload("tg", 128), Workload("pp", 512)
 
@@ -107,6 +108,8 @@ class FakeArm:
     layers_offloaded: int = 1
     served: str | None = None
     url: str | None = None
+    is_divisible = TimedArm.is_divisible
+    most_parts = TimedArm.most_parts
     loaded: SimpleNamespace = field(init=False)
     worker: SimpleNamespace = field(init=False)
 
@@ -188,6 +191,13 @@ def test_a_time_is_that_of_a_token_or_of_a_whole_prompt() -> None:
     assert pair.figures(token) == (2.0, 2.0)
     assert pair.figures(tg) == (500.0, 500.0)
     assert (token.unit, tg.unit, token.name) == ("ms", "tok/s", tg.name)
+
+
+def test_the_time_of_a_reply_is_that_of_its_parts() -> None:
+    """Speculation is judged by the time of a whole reply, of which a run may be a quarter."""
+    pair = Pair((2_000_000,), (3_000_000,), candidate_first=False, parts=4)
+    assert pair.figures(Workload("sd", 64)) == (8.0, 12.0)
+    assert replace(pair, n_tokens=(16, 16)).figures(Workload("itl", 64)) == (0.125, 0.1875)
 
 
 Log = list[tuple[str, object]]

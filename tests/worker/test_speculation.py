@@ -144,6 +144,20 @@ def test_a_repeated_run_is_the_same_run(measurement: MeasurementContext) -> None
         assert tokens == first.setdefault(how, tokens)
 
 
+def test_parts_of_a_reply_are_the_whole_reply(measurement: MeasurementContext) -> None:
+    """A generation goes on in the memory of the one before, or after another text in between."""
+    measurement.open("whole", "good")
+    whole, each = measurement.generate(4)["tokens"], measurement.n_new // 3
+    for between in (None, measurement.prompt[5:]):
+        parts: list[int] = []
+        for first in range(0, measurement.n_new, each):
+            if between:
+                replace(measurement, prompt=between).generate(4)
+            begun = replace(measurement, prompt=measurement.prompt + whole[:first], n_new=each)
+            parts += begun.generate(4)["tokens"]
+        assert measurement.shortfall(whole, parts) <= 0.5
+
+
 def test_a_hybrid_is_rolled_back_by_checkpoints(measurement: MeasurementContext) -> None:
     """A recurrent part cannot forget its end: the state is restored, and that costs time."""
     measurement.open("whole", "good")
