@@ -165,7 +165,7 @@ class FirstOnly(WordServer):
 
 #: A program that speaks as llama-server does, and does one kind of harm.
 _PROGRAM = """#!{python} -IS
-import json, os, signal, sys, time
+import json, os, signal, sys, threading, time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 plan = json.loads({plan!r})
 
@@ -176,10 +176,19 @@ if "--help" in sys.argv or "--version" in sys.argv:
     sys.exit(print("--version\\nversion: 1 (abcdef1)"))
 with open(plan["pid_file"], "w") as file:
     file.write(str(os.getpid()))
-sys.stderr.write("llama_model_loader: loaded meta data\\nprint_info: n_layer = 2\\n")
-sys.stderr.flush()
+
+def log(*lines):
+    sys.stderr.write("\\n".join((*lines, "")))
+    sys.stderr.flush()
+
+def log_rest():
+    time.sleep(plan.get("logs_late", 0))
+    log("system_info: n_threads = 1 (n_threads_batch = 1)", "srv llama_server: model loaded")
+
+log("llama_model_loader: loaded meta data", "print_info: n_layer = 2")
 if plan["harm"] == "exit":
     sys.exit("error: the model is broken")
+threading.Thread(target=log_rest).start()
 
 class Handler(BaseHTTPRequestHandler):
     def log_message(self, *_):

@@ -36,6 +36,8 @@ _META: Final = {"n_params": "n_params", "size_bytes": "size", "n_vocab": "n_voca
 #: From `/props`, for the run record: with the default sampling.
 _PROPS: Final = ("build_info", "total_slots", "model_ftype", "default_generation_settings")
 _MAX_TEXT: Final = 200
+#: Lines after those of a load, of which each version has one.
+_LOADED: Final = re.compile(r"model loaded|starting the main loop|all slots are idle")
 _THREADS: Final = re.compile(r"system_info: n_threads = (\d{1,5})")
 _SLOT_CONTEXT: Final = re.compile(r"n_ctx_(?:slot|seq) *= (\d{1,9})")
 _CACHE: Final = re.compile(r"prompt cache is (?:enabled, size limit: )?(.{1,40})")
@@ -100,7 +102,7 @@ class LlamaServerModel(StartedModel):
 
     def learn(self, server: ServerProcess) -> tuple[Facts, Facts]:
         """The resolved facts of load and context, by log and `/props`."""
-        log = server.run.log
+        log = server.log_until(_LOADED)
         props = answered_object(get_request(server.endpoint, "/props").body)
         if props.get("model_path") not in {self._path, None}:
             raise self.failure(f"it serves {str(props['model_path'])[:_MAX_TEXT]}")

@@ -23,6 +23,8 @@ from .tool_process import ToolRun
 _HOST: Final = "127.0.0.1"
 _ASK_EVERY_S: Final = 0.02
 _ASKING: Final = Timeouts(connect_s=1.0, headers_s=5.0, idle_s=5.0, total_s=5.0)
+#: A log's line may be written this late, as a server has a thread of its own for it.
+_LOGGED_LATE_S: Final = 5.0
 #: A connection is lost before its server's process has ended.
 _DYING_S: Final = 0.5
 #: Another process may use a free port before the server does.
@@ -69,6 +71,15 @@ class ServerProcess:
                 return True
             time.sleep(_ASK_EVERY_S)
         return False
+
+    def log_until(self, last: re.Pattern[str]) -> list[str]:
+        """Its log, after a wait for the line that ends a load."""
+        until_s = time.monotonic() + _LOGGED_LATE_S
+        while not any(map(last.search, self.run.log)):
+            if self.run.has_ended or time.monotonic() > until_s:
+                break
+            time.sleep(_ASK_EVERY_S)
+        return self.run.log
 
     def require_alive(self) -> None:
         """Raise if it has ended."""

@@ -216,7 +216,7 @@ class TokenProbabilities:
         if not all(isinstance(value, float | int) and value < _ROUNDING for value in values):
             raise RefusalError("broken-logits", "the server lists log-probabilities that are none")
         row = np.full(self._n_vocab, np.nan, np.float32)
-        row[tokens] = np.maximum(np.array(values, np.float64), _LEAST)
+        row[tokens] = [max(value, _LEAST) for value in values]  # an integer may be no double
         is_listed = ~np.isnan(row)
         total = float(np.exp(row[is_listed].astype(np.float64)).sum())
         if not total < 1 + _ROUNDING:

@@ -65,6 +65,13 @@ def test_each_workload_is_one_request_of_each_user(folder: Path) -> None:
             assert max(firsts) < min(lasts)
 
 
+def test_a_log_that_comes_late_is_waited_for(folder: Path) -> None:
+    """A thread of its own writes it: a busy llama-server was ready before its number of threads."""
+    write_llama_server(folder, logs_late=0.5)
+    with server(folder) as worker:
+        assert worker.load("m", MODEL, EngineSettings(threads=1)).threads == 1
+
+
 @pytest.mark.parametrize(
     ("harm", "says"),
     [

@@ -62,6 +62,8 @@ class ProbabilityServer(FakeServer):
         listed = [{"id": int(token), "logprob": float(row[token])} for token in order]
         if self._harm == "null":
             listed[3]["logprob"] = None
+        if self._harm == "more digits than a double has":
+            listed[3]["logprob"] = -(10**400)
         if self._harm == "beyond":
             listed[3]["id"] = self.n_vocab
         chosen = int(biased.argmax())
@@ -176,6 +178,13 @@ def test_what_is_no_distribution_is_refused(harm: str, says: str) -> None:
     least = int(true_row([BOS, 1], 16).argmin())
     with pytest.raises(RefusalError, match=says):
         probabilities.logits([BOS, 1, least], 1)
+
+
+def test_a_probability_of_none_may_have_any_digits() -> None:
+    """It was an OverflowError of ours."""
+    shown = shown_by(ProbabilityServer(harm="more digits than a double has"))
+    (row,) = shown.logits([BOS, 1], 1)
+    assert row.min() == -103
 
 
 def test_a_vocabulary_of_unknown_size_is_refused() -> None:
