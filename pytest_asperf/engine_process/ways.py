@@ -1,6 +1,7 @@
 """The same texts computed in two ways in one worker: alone, and with others or after others."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 from pytest_asperf.engine_process.facts import ContextFacts, present
@@ -27,20 +28,18 @@ def decoded_together(
 
 
 def replied_together(
-    worker: Worker, name: str, prompts: Sequence[Sequence[int]], n_new: int
-) -> tuple[Sequences, Sequences, ContextFacts]:
-    """The logits of a server's replies of `n_new` tokens to prompts that are sent at once.
+    worker: Worker, name: str, requests: Sequence[tuple[Sequence[int], int]], users: int
+) -> tuple[Sequences, Sequences, tuple[int, ...], ContextFacts]:
+    """The logits of a server's replies to prompts, each of its number of tokens.
 
-    Then the logits of the same tokens, each computed alone after all tokens before it; and the
-    context. An EngineRefusedError means that it is no server that shows log-probabilities.
+    So many users send them at once, and each its next one when its last has ended. Then the logits
+    of the same tokens, each computed alone after all tokens before it; the first position of each
+    reply; and the context. An EngineRefusedError means that it is no server that shows
+    log-probabilities.
     """
-    texts, lengths = [list(prompt) for prompt in prompts], [n_new] * len(prompts)
-
-    def parse(answer: Mapping[str, Any]) -> tuple[Sequences, Sequences, ContextFacts]:
-        among, alone = (_rows(rows, lengths) for rows in answer["ways"])
-        return among, alone, ContextFacts.parse(present(answer, "context"))
-
-    return worker.asked("run_replies", parse, model=name, prompts=texts, n_new=n_new)
+    asked = [(list(prompt), n_new) for prompt, n_new in requests]
+    parse = partial(_both_ways, lengths=[n_new for _, n_new in asked])
+    return worker.asked("run_replies", parse, model=name, asked=asked, users=users)
 
 
 def replied_in_turn(
@@ -52,17 +51,18 @@ def replied_in_turn(
     Each of `turns` has its conversation's number, and the tokens that it adds; the caches have room
     for `n_ctx`. An EngineRefusedError means that the engine keeps nothing from prompt to prompt.
     """
-    messages, lengths = [(number, list(added)) for number, added in turns], [n_new] * len(turns)
-
-    def parse(
-        answer: Mapping[str, Any],
-    ) -> tuple[Sequences, Sequences, tuple[int, ...], ContextFacts]:
-        kept, anew = (_rows(rows, lengths) for rows in answer["ways"])
-        firsts = tuple(int(first) for first in answer["firsts"])
-        return kept, anew, firsts, ContextFacts.parse(present(answer, "context"))
-
+    messages = [(number, list(added)) for number, added in turns]
+    parse = partial(_both_ways, lengths=[n_new] * len(turns))
     asked = {"model": name, "turns": messages, "n_new": n_new, "n_ctx": n_ctx}
     return worker.asked("run_turns", parse, **asked)
+
+
+def _both_ways(
+    answer: Mapping[str, Any], lengths: Sequence[int]
+) -> tuple[Sequences, Sequences, tuple[int, ...], ContextFacts]:
+    one, other = (_rows(rows, lengths) for rows in answer["ways"])
+    firsts = tuple(int(first) for first in answer["firsts"])
+    return one, other, firsts, ContextFacts.parse(present(answer, "context"))
 
 
 def _rows(rows: Sequence[Any], lengths: Sequence[int]) -> Sequences:

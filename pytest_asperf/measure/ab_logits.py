@@ -45,11 +45,15 @@ _DEEP_TOKENS: Final = 64
 #: other.
 _PROMPTS_TOGETHER: Final = (320, 32, 96, 64)
 _DECODED_TOGETHER: Final = 16
-#: A prompt of each user of a server, and of an engine whose sequences have one length.
+#: A prompt of each user of an engine whose sequences have one length.
 _PROMPT_TOGETHER: Final = 96
 _OF_ONE_LENGTH: Final = frozenset({"mlx"})
-#: For a server's reply: each token is requested again with all tokens before it.
+#: For a server's reply: each token is requested again with all tokens before it. The first of
+#: several users has a short one, so that it sends its next prompt while the others' tokens are
+#: decoded; and each user's second reply is short.
 _REPLIED: Final = 24
+_FIRST_REPLIED: Final = 2
+_NEXT_REPLIED: Final = 6
 #: For a conversation: tokens of the piece that all begin with, as with instructions; tokens
 #: that another piece adds; and tokens of each reply.
 _SHARED: Final = 160
@@ -83,9 +87,9 @@ class Drift:
     ran: Provenance  #: the run record
     first: int = 0  #: the first position
     users: int = 1  #: whose positions follow one another; 1 for a single user
-    lengths: tuple[int, ...] = ()  #: positions of each user; empty if all have as many
-    #: the first position of each reply, in order; empty if it is no conversation
-    turns: tuple[int, ...] = ()
+    lengths: tuple[int, ...] = ()  #: positions of each user or reply; empty if all have as many
+    firsts: tuple[int, ...] = ()  #: the first position of each reply, in order; empty of others
+    are_turns: bool = False  #: True if the replies are those of conversations
 
     @cached_property
     def mean_kld(self) -> float:
@@ -100,13 +104,13 @@ class Drift:
     @property
     def place(self) -> str:
         """The position where it is largest, in words."""
-        firsts = self.turns or (self.first,) * self.users
+        firsts = self.firsts or (self.first,) * self.users
         lengths = self.lengths or (len(self.kld) // len(firsts),) * len(firsts)
         index, number = self.kld.index(self.largest_kld), 0
         while index >= lengths[number]:
             index -= lengths[number]
             number += 1
-        group = "turn" if self.turns else "user"
+        group = "turn" if self.are_turns else "reply" if self.firsts else "user"
         of_group = f" of {group} {number + 1}" if len(firsts) > 1 else ""
         return f"position {firsts[number] + index} of {firsts[number] + lengths[number]}{of_group}"
 
@@ -242,13 +246,24 @@ def _drift_of_users(running: RunningArm, lease: MachineLease, users: int) -> Dri
 
 
 def _drift_of_replies(running: RunningArm, lease: MachineLease, depth: int, users: int) -> Drift:
-    """Compare a server's replies with the same tokens requested one by one."""
-    length = depth or (_PROMPT_TOGETHER if users > 1 else PPL_N_CTX // 2)
-    tokens = workload_tokens(running.worker, MODEL, lease.corpus, Workload("pp", users * length))
-    prompts = _beginning_alike(tokens, length)
-    among, alone, context = replied_together(running.worker, MODEL, prompts, _REPLIED)
+    """Compare a server's replies with the same tokens requested one by one.
+
+    Several users have prompts of several lengths, two each.
+    """
+    sizes, replied = [depth or PPL_N_CTX // 2], [_REPLIED]
+    if users > 1:
+        sizes = [_PROMPTS_TOGETHER[n % len(_PROMPTS_TOGETHER)] for n in range(2 * users)]
+        replied = [_FIRST_REPLIED, *(users - 1) * [_REPLIED], *users * [_NEXT_REPLIED]]
+    step = max(sizes) // 2  # no two prompts are one text
+    n_all = step * (len(sizes) - 1) + max(sizes)
+    tokens = workload_tokens(running.worker, MODEL, lease.corpus, Workload("pp", n_all))
+    starts = range(0, n_all - step, step)
+    prompts = [[tokens[0], *tokens[at + 1 : at + n]] for at, n in zip(starts, sizes, strict=True)]
+    requests = [*zip(prompts, replied, strict=True)]
+    among, alone, firsts, context = replied_together(running.worker, MODEL, requests, users)
     rows = [pair for pairs in zip(alone, among, strict=True) for pair in zip(*pairs, strict=True)]
-    return _drift_of_rows(rows, running.ran(context), length - 1, users)
+    drift = _drift_of_rows(rows, running.ran(context), firsts[0] if users == 1 else 0, users)
+    return replace(drift, firsts=firsts, lengths=tuple(replied))
 
 
 def _drift_of_turns(running: RunningArm, lease: MachineLease) -> Drift:
@@ -266,7 +281,7 @@ def _drift_of_turns(running: RunningArm, lease: MachineLease) -> Drift:
     args = running.worker, MODEL, turns, _ANSWERED, n_ctx
     kept, anew, firsts, context = replied_in_turn(*args)
     rows = [pair for pairs in zip(anew, kept, strict=True) for pair in zip(*pairs, strict=True)]
-    return replace(_drift_of_rows(rows, running.ran(context)), turns=firsts)
+    return replace(_drift_of_rows(rows, running.ran(context)), firsts=firsts, are_turns=True)
 
 
 def _beginning_alike(tokens: Sequence[int], length: int) -> list[list[int]]:

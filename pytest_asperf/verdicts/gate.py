@@ -262,9 +262,9 @@ def logit_ways(drift: Drift) -> tuple[str, str, str]:
     if drift.users > 1:
         ways, both = f"{drift.users} users together against each alone", "users together and alone"
         cause = "a kernel that is used for several sequences"
-    if drift.turns:
+    if drift.are_turns:
         ways, both = (
-            f"{len(drift.turns)} conversations against fresh prompts",
+            f"{len(drift.firsts)} conversations against fresh prompts",
             "conversations and fresh prompts",
         )
         cause = "what the cache keeps of an earlier prompt"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import math
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from .engine import RefusalError
 from .llama_cpp_bindings import llama_cpp
-from .logits import flattened, likeliest_share
+from .logits import flattened, is_allowed, likeliest_share
 from .sampling import (
     BY_GRAMMAR,
     DRAWN,
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 _TOP_K: Final = 40
 _SEED: Final = 1
 _MAX_PIECE: Final = 256
-#: Rounding of a logit that min-p keeps.
-_ROUNDING: Final = 1e-3
 
 
 class TimedSampler:
@@ -100,8 +97,7 @@ class TimedSampler:
         if self._has_grammar:
             text = b"".join(map(self._piece, self._tokens)).decode(errors="replace")
             require_grammatical(text)
-        # min-p keeps tokens of a share of the likeliest one's probability.
-        elif row[self._tokens[-1]] < row.max() + math.log(MIN_P) - _ROUNDING:
+        elif not is_allowed(row, self._tokens[-1]):
             raise RefusalError("sampling", "a sampled token is less likely than min-p allows")
 
     def _piece(self, token: int) -> bytes:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 LARGEST_LOGIT: Final = 65_504.0
 #: Logits within this of one another are equal but for rounding.
 _EQUAL: Final = 1e-4
+#: Rounding of a logit that min-p keeps.
+_ROUNDING: Final = 1e-3
 #: The probability of a group without any: its logarithm must be finite.
 _LEAST_SHARE: Final = 1e-30
 
@@ -63,6 +65,11 @@ def likeliest_share(row: NDArray[np.float32]) -> float:
     before = np.cumsum(shares) - shares
     kept = shares[(before < TOP_P) & (shares >= MIN_P * shares[0])]
     return float(1 / ((kept / kept[0]) ** (1 / TEMPERATURE)).sum())
+
+
+def is_allowed(row: NDArray[np.float32], token: int) -> bool:
+    """True if the samplers of timed work can choose a token, by a row of its logits."""
+    return bool(row[token] >= row.max() + math.log(MIN_P) - _ROUNDING)
 
 
 def require_finite(peak: float) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .engine import LoadedModel, RefusalError
-from .served_model import ServedModel
+from .served_model import UNBOUNDED, ServedModel
 
 if TYPE_CHECKING:
     import numpy as np
@@ -86,14 +86,22 @@ class Revisits:
         ]
         return {"ways": [kept, anew], "firsts": [f for _, f in texts], "context": context}
 
-    def _replies(self, model: str, prompts: list[list[int]], n_new: int) -> dict[str, Any]:
-        """The rows of replies to simultaneous requests, and of the same tokens requested alone."""
+    def _replies(
+        self, model: str, asked: list[tuple[list[int], int]], users: int
+    ) -> dict[str, Any]:
+        """The rows of replies to users' requests, and of the same tokens requested alone.
+
+        Each prompt is cut to what a user has room for, and has a number of tokens to reply.
+        """
         shown, context = self._shown(model)
+        room = context.get("n_ctx") or UNBOUNDED
+        fitting = [(prompt[: room - n_new], n_new) for prompt, n_new in asked]
         ways = [
             [[*map(_grouped, rows)] for rows in of_each]
-            for of_each in shown.replies(prompts, n_new)
+            for of_each in shown.replies(fitting, users)
         ]
-        return {"ways": ways, "context": context}
+        firsts = [len(prompt) - 1 for prompt, _ in fitting]
+        return {"ways": ways, "firsts": firsts, "context": context}
 
     def _drafted(self, model: str, prompt: list[int], n_new: int) -> dict[str, Any]:
         """A reply of a server that drafts by itself, timed, and how much of it was drafted."""

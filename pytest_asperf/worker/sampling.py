@@ -32,6 +32,10 @@ class Variety:
     def __init__(self) -> None:
         self._log, self._n, self._n_likeliest, self._expected = 0.0, 0, 0, 0.0
 
+    def is_open(self) -> bool:
+        """True if tokens are not shown to vary, and few have been counted."""
+        return not self.is_shown and self._n < DRAWN
+
     @property
     def is_shown(self) -> bool:
         """True if tokens vary as they should."""

@@ -17,7 +17,6 @@ from .engine import Asked, Facts, LoadedModel, RefusalError, Timing
 from .posted import posted
 from .sampling import (
     BY_GRAMMAR,
-    DRAWN,
     GRAMMAR,
     MIN_P,
     TEMPERATURE,
@@ -52,6 +51,8 @@ _SEEDS: Final = 2**31
 _TRIES: Final = 4
 #: A gap between tokens that is a smaller share of their mean is none.
 _BURST_SHARE: Final = 0.1
+#: Tokens of a sampled answer that show what its samplers allow.
+_FEW_TOKENS: Final = 6
 #: By the way of sampling: the fields of llama-server's requests.
 _SAMPLING: Final[dict[str, Facts]] = {
     TOP_K_OFF: {"top_k": 0, "top_p": TOP_P, "min_p": MIN_P, "temperature": TEMPERATURE},
@@ -175,7 +176,7 @@ class ServedModel(LoadedModel):
         self.prompts = Prompts(count, is_cheap=counts_cheaply)
         self._fixed_context = context
         self._build = ""
-        self._is_varied = False
+        self._variety = Variety()
         self._state: Facts | None = None
         self.replies = Replies()
         #: prompt, seed, tokens and text of the answers to the last timed requests
@@ -255,9 +256,9 @@ class ServedModel(LoadedModel):
             answers = [self.checked(record) for record in sent]
             if work.sampled == BY_GRAMMAR:
                 require_grammatical("".join(answer.reply.text for answer in answers))
-            if work.sampled == TOP_K_OFF and not self._is_varied:
-                _require_varied(self.probabilities, self.prompts.draw(work.text, DRAWN))
-                self._is_varied = True
+            if work.sampled == TOP_K_OFF and self._variety.is_open():
+                text = answers[0].reply.text
+                _require_sampled(self._variety, self.probabilities, prompts[0], text)
             texts = [answer.reply.text for answer in answers]
             sizes, self._asked = [n_output] * len(texts), work
             self.answered = [*zip(prompts, seeds, sizes, texts, strict=True)]
@@ -381,15 +382,20 @@ class ServedModel(LoadedModel):
         return self.probabilities.logits(tokens, first)
 
 
-def _require_varied(probabilities: TokenProbabilities, text: str) -> None:
-    """Reject a sampler that nearly always chooses the likeliest token."""
-    from .logits import likeliest_share  # noqa: PLC0415  # it brings numpy
+def _require_sampled(variety: Variety, shown: TokenProbabilities, prompt: str, text: str) -> None:
+    """Reject a timed answer whose tokens are nearly all the likeliest, or unlikely, ones."""
+    from .logits import is_allowed, likeliest_share  # noqa: PLC0415  # it brings numpy
 
-    variety = Variety()
-    for token, row in probabilities.sampled(text, _SAMPLING[TOP_K_OFF]):
+    n_others = n = 0
+    for token, row in shown.following(prompt, text):
         variety.add(likeliest_share(row), is_likeliest=int(row.argmax()) == token)
-        if variety.is_shown:
+        n, n_others = n + 1, n_others + (not is_allowed(row, token))
+        if n >= _FEW_TOKENS and not variety.is_open():
             break
+    if n_others > n // 2 >= 2:
+        raise RefusalError(
+            "sampling", f"{n_others} of {n} sampled tokens are less likely than min-p allows"
+        )
 
 
 def _sampling(sampled: str, *, is_possible: bool) -> Facts:

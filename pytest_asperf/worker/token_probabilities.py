@@ -52,8 +52,6 @@ _GREEDY: Final[Mapping[str, Any]] = {
     "post_sampling_probs": False,
     "stream": False,
 }
-#: llama-server's own samplers that an API can set, in its order.
-_USUAL: Final = ["top_k", "top_p", "min_p", "temperature"]
 
 
 class TokenProbabilities:
@@ -86,22 +84,22 @@ class TokenProbabilities:
         return np.stack(rows)
 
     def replies(
-        self, prompts: Sequence[Sequence[int]], n_new: int
+        self, asked: Sequence[tuple[Sequence[int], int]], users: int
     ) -> tuple[list[list[Row]], list[list[Row]]]:
-        """The rows of prompts' likeliest continuations, sent at once; and the rows computed anew.
+        """The rows of prompts' likeliest continuations of a length; and the rows computed anew.
 
-        The second time each prefix is a prompt of its own, requested alone. One user's are read in
-        one piece each; with several users a longer one finds the shorter one in the cache.
+        So many users send them, each its next one when its last has ended. The second time each
+        prefix is a prompt of its own, requested alone. One user's are read in one piece each; with
+        several users a longer one finds the shorter one in the cache.
         """
-        is_one = len(prompts) == 1
-        with ThreadPoolExecutor(len(prompts)) as pool:
-            answers = list(pool.map(lambda prompt: self._complete(prompt, n_new), prompts))
+        with ThreadPoolExecutor(users) as pool:
+            answers = list(pool.map(lambda each: self._complete(*each), asked))
         alone = [
             [
-                self._next([*prompt, *tokens[:n]], is_cached=n > 0 and not is_one)
+                self._next([*prompt, *tokens[:n]], is_cached=n > 0 and users > 1)
                 for n in range(n_new)
             ]
-            for prompt, (tokens, _) in zip(prompts, answers, strict=True)
+            for (prompt, n_new), (tokens, _) in zip(asked, answers, strict=True)
         ]
         return [rows for _, rows in answers], alone
 
@@ -164,13 +162,11 @@ class TokenProbabilities:
         gaps = [float(row.max() - row[token]) for row, token in zip(rows, reply, strict=True)]
         return [int(row.argmax()) for row in rows], gaps
 
-    def sampled(self, text: str, how: Mapping[str, Any]) -> Iterator[tuple[int, Row]]:
-        """A token that is sampled after each beginning of a text, and the row of that position."""
-        tokens = self.tokenize(text)
-        for n in range(2, len(tokens)):
-            asked = {"samplers": _USUAL, **how, "cache_prompt": n > 2, "id_slot": 0}
-            (token,), (row,) = self._complete(tokens[:n], 1, asked)
-            yield token, row
+    def following(self, prompt: str, text: str) -> Iterator[tuple[int, Row]]:
+        """Each token of a text after a prompt, and the row of that position."""
+        tokens, n_prompt = self.tokenize(prompt + text), len(self.tokenize(prompt))
+        for n in range(n_prompt, len(tokens)):
+            yield tokens[n], self._next(tokens[:n], is_cached=n > n_prompt)
 
     def _next(
         self, prompt: Sequence[int], following: Sequence[int] = (), *, is_cached: bool = False

@@ -4,6 +4,7 @@ import pytest
 
 from pytest_asperf.engine_process import EngineBuild
 from tests.plugin.conftest import Project
+from tests.probability_server import ProbabilityServer
 from tests.sabotaged_library import write_sabotaged
 
 pytestmark = pytest.mark.usefixtures("short_chunks")
@@ -45,6 +46,24 @@ def test_users_with_texts_of_several_lengths(live: Project, how: str) -> None:
     result = live.run(f"--asperf-candidate={write_sabotaged(live.path, how)}", "-v")
     result.stdout.fnmatch_lines(["✓ *gate logits *", "✗ *gate logits@c4 *"])
     result.stdout.fnmatch_lines(["*candidate: *at position * of * of user *"])
+
+
+@pytest.mark.parametrize(
+    ("harm", "mark"), [("", "✓"), ("prompts late", "✗"), ("mixes lengths", "✗")]
+)
+def test_users_of_a_server_have_several_lengths_and_prompt_while_others_decode(
+    project: Project, harm: str, mark: str
+) -> None:
+    """Prompts of one length that are all read before any token is decoded would be right."""
+    servers = ProbabilityServer(256), ProbabilityServer(256, harm)
+    for server in servers:
+        server.step_s = 0.01
+    project.config(engine="openai", default_model="asperf-target")
+    project.test("def test_gate(gate):\n    assert_no_regression(gate('logits@c4'))\n")
+    urls = [f"http://{server.endpoint.authority}" for server in servers]
+    options = zip(("--asperf-baseline", "--asperf-candidate"), urls, strict=True)
+    result = project.run(*map("=".join, options), "-v")
+    result.stdout.fnmatch_lines([f"{mark} *gate logits@c4 *"])
 
 
 def test_a_fault_of_both_builds_is_invalid(live: Project) -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from pytest_asperf.engine_process import EngineBuild
 from tests.plugin.conftest import Project
+from tests.probability_server import ProbabilityServer
 from tests.sabotaged_library import write_sabotaged
 from tests.served import WordServer
 
@@ -58,6 +59,27 @@ def test_share(throughput):
 """
     )
     live.run("--asperf-candidate=current", "-v").assert_outcomes(passed=2)
+
+
+@pytest.mark.parametrize(
+    ("harm", "what"),
+    [
+        ("", "✓ *gate tg32@topk0 *"),
+        ("streams the likeliest", "*of * sampled tokens are the likeliest ones, of which *"),
+        ("streams any token", "*of * sampled tokens are less likely than min-p allows*"),
+    ],
+)
+def test_a_server_is_judged_by_what_it_streams(project: Project, harm: str, what: str) -> None:
+    """Its log-probabilities are right, and so is the likeliest answer."""
+    servers = ProbabilityServer(256), ProbabilityServer(256, harm)
+    for server in servers:
+        server.step_s = 0.002
+    project.config(engine="openai", default_model="asperf-target", max_cv="1000%")
+    project.test(GATE.format(names="'tg32@topk0'").replace("40%", "200%"))
+    urls = [f"http://{server.endpoint.authority}" for server in servers]
+    options = zip(("--asperf-baseline", "--asperf-candidate"), urls, strict=True)
+    result = project.run(*map("=".join, options), "-v")
+    result.stdout.fnmatch_lines([what])
 
 
 def test_mlx(live: Project, mlx: EngineBuild) -> None:  # noqa: ARG001

@@ -167,7 +167,8 @@ def test_users_who_ask_at_once_get_what_each_gets_alone(server: EngineBuild, dra
         worker.load("m", draft("F16"), EngineSettings(threads=1, parallel=4))
         tokens = worker.tokenize("m", TEXT)
         prompts = [[tokens[0], *tokens[start : start + 40]] for start in (1, 41, 81, 121)]
-        among, alone, _ = replied_together(worker, "m", prompts, 8)
+        requests = [(prompt, 8) for prompt in prompts]
+        among, alone, *_ = replied_together(worker, "m", requests, 4)
     klds = [
         guards.kld(one, other)
         for pair in zip(alone, among, strict=True)

@@ -116,7 +116,7 @@ def test_the_note_on_logits_says_where_and_whether_the_baseline_agrees() -> None
 def test_the_note_on_turns_says_in_which_one_the_cache_was_wrong() -> None:
     """Positions count from the beginning of the message's own conversation."""
     base, candidate = (
-        Drift((0.0,) * 5 + (kld,) * 3, (True,) * 8, ran, turns=(10, 30))
+        Drift((0.0,) * 5 + (kld,) * 3, (True,) * 8, ran, firsts=(10, 30), are_turns=True)
         for ran, kld in ((RAN, 0.0), (CANDIDATE, 4.0))
     )
     note = lab_note(logits_verdict(LogitsComparison((base, candidate), 1.0)))

@@ -1,75 +1,12 @@
 """The log-probabilities of a llama-server as rows, and the faults that void them."""
 
-import math
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from pytest_asperf.worker.engine import RefusalError
 from pytest_asperf.worker.token_probabilities import TokenProbabilities
-from tests.served import answer
-from tests.serving.fake_server import FakeServer, Step
-
-BOS = 7
-
-
-def true_row(prompt: list[int], n_vocab: int) -> NDArray[np.float64]:
-    """Log-probabilities that depend on the whole prompt, the likeliest token among them."""
-    generator = np.random.default_rng([len(prompt), *prompt])
-    logits: NDArray[np.float64] = generator.normal(size=n_vocab) * 4
-    logits -= np.log(np.exp(logits).sum())
-    return logits
-
-
-class ProbabilityServer(FakeServer):
-    """A server that shows log-probabilities as llama-server does, and does one kind of harm."""
-
-    def __init__(self, n_vocab: int = 16, harm: str = "") -> None:
-        self.n_vocab, self._harm = n_vocab, harm
-        super().__init__(self._reply)
-
-    def _reply(self, request: dict[str, Any]) -> Iterator[Step]:
-        if "content" in request:
-            yield from answer({"tokens": [BOS, *map(ord, request["content"])]})
-        elif self._harm == "refuses":
-            yield from answer({"error": {"message": "the context is full"}}, "400 Bad Request")
-        elif self._harm == "shows none":
-            yield from answer({"content": "word"})
-        else:
-            text, steps = list(request["prompt"]), []
-            for _ in range(request["n_predict"]):
-                steps.append(self._step(text, request))
-                text.append(steps[-1]["id"])
-            tokens = [step["id"] for step in steps][self._harm == "is short" :]
-            timings = {"draft_n": 5, "draft_n_accepted": 2}
-            shown = {"completion_probabilities": steps, "tokens": tokens, "timings": timings}
-            yield from answer(shown)
-
-    def _step(self, text: list[int], request: dict[str, Any]) -> dict[str, Any]:
-        row = true_row(text, self.n_vocab)
-        if self._harm == "flat":
-            row[:] = -math.log(self.n_vocab)
-        if self._harm == "more than 1":
-            row += 0.1
-        biased = row.copy()
-        for token, bias in request.get("logit_bias", []):
-            biased[token] += 0 if self._harm == "samples" else bias
-        order = np.argsort(-row)[: request.get("n_probs", 1) - (self._harm == "lists fewer")]
-        listed: list[dict[str, Any]]
-        listed = [{"id": int(token), "logprob": float(row[token])} for token in order]
-        if self._harm == "null":
-            listed[3]["logprob"] = None
-        if self._harm == "more digits than a double has":
-            listed[3]["logprob"] = -(10**400)
-        if self._harm == "beyond":
-            listed[3]["id"] = self.n_vocab
-        chosen = int(biased.argmax())
-        if self._harm == "drafts wrongly" and request["n_predict"] > 1:
-            chosen = int(row.argmin())
-        return {"id": chosen, "logprob": float(row[chosen]), "top_logprobs": listed}
+from tests.probability_server import BOS, ProbabilityServer, true_row
+from tests.serving.fake_server import FakeServer
 
 
 def shown_by(server: FakeServer, n_vocab: int = 16) -> TokenProbabilities:
@@ -106,7 +43,7 @@ def test_replies_are_asked_for_again_one_by_one(
 ) -> None:
     """The second time each prefix of a reply is a prompt of its own, never cached of one."""
     server = ProbabilityServer()
-    among, alone = shown_by(server).replies(prompts, 3)
+    among, alone = shown_by(server).replies([(prompt, 3) for prompt in prompts], len(prompts))
     np.testing.assert_array_equal(among, alone)
     n = len(prompts)
     (together, single) = server.requests[1 : n + 1], server.requests[n + 1 :]
