@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pytest_asperf.analysis.speculation_model import (
@@ -75,6 +75,12 @@ class MemoryCapacity:
     gpu_limit_bytes: int | None = None
     #: True if models lie in memory that a Mac gives its GPU in part only
     has_working_set: bool = False
+
+    def holding(self, n_gpu_layers: int | None) -> MemoryCapacity:
+        """It, for a model of which so many layers are on the GPU: no limit of one if none are."""
+        if n_gpu_layers != 0:
+            return self
+        return replace(self, gpu_limit_bytes=None, has_working_set=False)
 
     @property
     def is_certain(self) -> bool:

@@ -164,8 +164,7 @@ def assert_fits(
             why="whether a model fits depends on it",
             remedy='name a profile, as in assert_fits(model, "m2ultra")',
         )
-    if model.variant.ref.spec.settings.n_gpu_layers == 0:
-        capacity = replace(capacity, gpu_limit_bytes=None, has_working_set=False)
+    capacity = capacity.holding(model.variant.ref.spec.settings.n_gpu_layers)
     record = model.variant.measurement.record
     if isinstance(model, AllocatedMemory):
         if context is not None:

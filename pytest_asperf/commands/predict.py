@@ -73,7 +73,7 @@ def predict(
 ) -> None:
     """Estimate from sizes: fit in memory, speed, gain of a draft.
 
-    Exits with 0 if all fit in memory, with 1 if one does not.
+    Exits with 0 if all fit in memory, with 1 if one does not, or perhaps not.
     """
     from pytest_asperf.config.engine_settings import EngineSettings, parse_kv_type
     from pytest_asperf.forecast.predict import ForecastRequest, forecast_of

@@ -103,7 +103,8 @@ class Prediction:
     @property
     def fits(self) -> bool:
         """True if every model is known to fit."""
-        return all(forecast.fit is not None and forecast.fit.fits for forecast in self.forecasts)
+        fits = (forecast.fit for forecast in self.forecasts)
+        return all(fit is not None and fit.fits and not fit.is_uncertain for fit in fits)
 
 
 def forecast_of(
@@ -135,16 +136,19 @@ def forecast_of(
     on_card = isinstance(memory, MemoryCapacity) and not memory.is_shared
     bandwidth, basis = _bandwidth(hardware, cache, queue, on_card=on_card)
 
-    def forecast(demand: Demand) -> Forecast:
+    def forecast(ref: ModelRef, demand: Demand) -> Forecast:
         loaded = [demand] if draft is None else [demand, draft]
+        held = None
+        if isinstance(memory, MemoryCapacity):
+            held = fit(memory.holding(ref.spec.settings.n_gpu_layers), loaded)
         return Forecast(
             demand,
-            None if isinstance(memory, Failure) else fit(memory, loaded),
+            held,
             *_rates(demand, bandwidth),
             _speculation(demand, draft, request, costs) if request.is_of_speculation else None,
         )
 
-    forecasts = tuple(map(forecast, demands))
+    forecasts = tuple(map(forecast, refs, demands))
     return Prediction(hardware.headline(), memory, bandwidth, basis, types, draft, forecasts)
 
 

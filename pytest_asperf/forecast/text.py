@@ -222,7 +222,7 @@ def _row(forecast: Forecast) -> tuple[str, ...]:
     share, fits = "?", "?"
     if fit is not None:
         share = f"{fit.weights_bytes / fit.memory.nbytes:.0%}"
-        fits = "yes" if fit.fits else "no"
+        fits = "perhaps" if fit.is_uncertain else "yes" if fit.fits else "no"
     ceiling = _rate(forecast.ceilings[0]) if forecast.ceilings else "?"
     reached = "-".join(map(_rate, forecast.reached)) if forecast.reached else "?"
     sizes = (number_text(nbytes / 2**30) for nbytes in (demand.weights_bytes, demand.kv_bytes))

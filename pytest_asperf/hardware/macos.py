@@ -233,11 +233,11 @@ def parse_swap_used(text: str) -> int | None:
 
 
 def parse_thermal_pressure(text: str) -> int | None:
-    """The number that ``notifyutil -g`` prints behind the key; None for 0.
+    """The number that ``notifyutil -g`` prints behind the key; None without one.
 
     It prints 0 for an unset key, so that 0 does not show a nominal state.
     """
-    match = re.search(rf"^{re.escape(_THERMAL_KEY)}\s+([1-9])\s*$", text, re.MULTILINE)
+    match = re.search(rf"^{re.escape(_THERMAL_KEY)}\s+([0-9])\s*$", text, re.MULTILINE)
     return int(match[1]) if match else None
 
 
@@ -329,13 +329,12 @@ def judge_translation(sysctl: Mapping[str, str]) -> Condition:
 
 
 def read_thermal_pressure() -> int | None:
-    """The thermal pressure now, 1 to 4; None if it is nominal or not reported."""
+    """The thermal pressure now, 1 to 4; 0 if it is nominal or unset, None if it is unknown."""
     return parse_thermal_pressure(probe.run(("/usr/bin/notifyutil", "-g", _THERMAL_KEY)) or "")
 
 
 def _thermal() -> Condition:
-    pressure = read_thermal_pressure()
-    if pressure is not None:
+    if pressure := read_thermal_pressure():
         return judge_thermal(pressure, _PRESSURE_LEVELS)
     # `pmset -g therm` is no third source: on Apple silicon its silence means nothing.
     state = probe.run(("/usr/bin/osascript", "-l", "JavaScript", "-e", _PROCESS_STATE))

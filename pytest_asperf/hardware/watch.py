@@ -37,6 +37,8 @@ class MachineSample:
 
     cpu: CpuTimes
     seen: MomentSeen
+    #: True if macOS reports a thermal pressure of 0, which is nominal or unset: see `macos`
+    is_not_hot: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +80,8 @@ class Watched:
     @property
     def guard_findings(self) -> tuple[GuardFinding, ...]:
         """The findings of the guards `throttled` and `host-busy`."""
-        levels = [level for s in self.samples if (level := s.seen.thermal_level) is not None]
-        if levels and self.samples[0].seen.thermal_level is None:
-            levels.insert(0, 0)  # a Mac does not report a nominal pressure
+        pressures = (0 if s.is_not_hot else s.seen.thermal_level for s in self.samples)
+        levels = [level for level in pressures if level is not None]
         found = [throttled(levels, held_down=self._held_down())]
         if self.other_cores is not None:
             found.append(host_busy(self.other_cores, self.n_cores))
@@ -187,17 +188,18 @@ class MachineSampler:
         """This machine now."""
         import psutil  # noqa: PLC0415 -- heavy, and needed only where something is measured
 
+        pressure = read_thermal_pressure() if self._system == "Darwin" else None
         battery = getattr(psutil, "sensors_battery", lambda: None)()
         seen = MomentSeen(
             at_s=round(time.monotonic() - self._began_s, 3),
             clock_mhz=_clock_mhz(),
-            thermal_level=read_thermal_pressure() if self._system == "Darwin" else None,
+            thermal_level=pressure or None,
             throttle_events=read_throttle_events() if self._system == "Linux" else None,
             swap_bytes=psutil.swap_memory().used,
             on_battery=None if battery is None else not battery.power_plugged,
             cards=self._cards.read(),
         )
-        return MachineSample(read_cpu_times(), seen)
+        return MachineSample(read_cpu_times(), seen, is_not_hot=pressure == 0)
 
     def close(self) -> None:
         """Leave the driver of the cards alone."""

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pytest_asperf.cli import app
+from pytest_asperf.modelfiles.hub_cache import shipped_models
 
 TARGET, DRAFT = "--model=asperf-target:Q8_0", "--draft=asperf-draft:Q8_0"
 M4_MAX = "--hardware=m4max-40"
@@ -50,6 +51,23 @@ def test_what_does_not_fit_ends_with_1(predict: Callable[..., Result]) -> None:
     assert "more than it was trained on" in done.stdout
     smaller = ("--kv=q8_0",)
     assert predict(TARGET, "--hardware=m4", "--context=3000000", *smaller).exit_code == 0
+
+
+def test_what_perhaps_exceeds_a_macs_working_set_ends_with_1(
+    predict: Callable[..., Result], tmp_path: Path
+) -> None:
+    """A script must not read it as a fit, and a model on the processor has no such limit."""
+    (target,) = (one.hf_folder for one in shipped_models() if one.name == "asperf-target")
+    (tmp_path / "asperf.toml").write_text(
+        f"[models.cpu]\nhf = '{target}'\nsettings = {{ n_gpu_layers = 0 }}\n"
+    )
+    asked = ("--hardware=m4-10", "--memory=16", "--context=1400000")
+    done = predict("--model=asperf-target:F16", "--model=asperf-draft:F16", *asked)
+    assert done.exit_code == 1
+    assert [row.split()[4] for row in done.stdout.splitlines()[1:3]] == ["perhaps", "yes"]
+    assert "warn fits      yes, perhaps not on the GPU" in done.stdout
+    done = predict("--model=cpu:F16", *asked)
+    assert (done.exit_code, "perhaps" in done.stdout) == (0, False), done.output
 
 
 def test_weights_above_the_rule_do_not_fit_in_shared_memory(

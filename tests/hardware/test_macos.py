@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_asperf.hardware import macos
 from pytest_asperf.hardware.in_force import Hardware, memory_of
 from pytest_asperf.hardware.machine import Machine
 from pytest_asperf.hardware.macos import (
@@ -133,6 +134,33 @@ def test_a_limit_of_the_gpu_that_a_user_set_is_known(stated: str, limit: int | N
     memory = memory_of(Hardware(machine))
     assert memory is not None
     assert memory.usable_bytes == (limit or 32 << 30)
+
+
+@pytest.mark.parametrize(
+    ("printed", "limit"),
+    [("40200896512\n", 40200896512), ("0\n", None), ("execution error: -1728\n", None), ("", None)],
+)
+def test_metals_working_set_bounds_a_model(
+    recorded: Callable[[str], str],
+    printed: str,
+    limit: int | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Metal reports it to a script; without an answer a model above 2/3 of memory is uncertain."""
+    outputs = {
+        "/usr/sbin/sysctl": recorded("macos/m4max-40/sysctl.txt"),
+        "/usr/sbin/ioreg": recorded("macos/m4max-40/ioreg.txt"),
+        "/usr/bin/osascript": printed,
+    }
+    monkeypatch.setattr(macos.probe, "run", lambda words, **_: outputs.get(words[0]))
+    monkeypatch.setattr(macos.platform, "machine", lambda: "arm64")
+    memory = memory_of(Hardware(macos.read_machine()))
+    assert memory is not None
+    assert memory.gpu_limit_bytes == limit
+    assert memory.is_certain is (limit is not None)
+    of_processor = memory.holding(0)
+    assert (of_processor.is_certain, of_processor.usable_bytes) == (True, memory.nbytes)
+    assert memory.holding(99) == memory.holding(None) == memory
 
 
 def test_system_profiler_alone_suffices(recorded: Callable[[str], str]) -> None:

@@ -222,10 +222,31 @@ def test_thermal_level(level: int | None, state: str) -> None:
 
 
 def test_thermal_pressure_output() -> None:
-    """The number comes after its key; 0 is also printed for an unset key."""
+    """The number comes after its key."""
     assert on_macos.parse_thermal_pressure("com.apple.system.thermalpressurelevel 2\n") == 2
-    assert on_macos.parse_thermal_pressure("com.apple.system.thermalpressurelevel 0\n") is None
+    assert on_macos.parse_thermal_pressure("com.apple.system.thermalpressurelevel 0\n") == 0
     assert on_macos.parse_thermal_pressure("com.apple.system.thermalpressurelevel\n") is None
+
+
+@pytest.mark.parametrize(
+    ("pressure", "process_state", "state"),
+    [
+        ("", "", "unknown"),
+        ("com.apple.system.thermalpressurelevel 0\n", "", "unknown"),
+        ("com.apple.system.thermalpressurelevel 0\n", "execution error: -1728", "unknown"),
+        ("com.apple.system.thermalpressurelevel 0\n", "0\n", "ok"),
+        ("com.apple.system.thermalpressurelevel 0\n", "2\n", "disturbing"),
+        ("com.apple.system.thermalpressurelevel 1\n", "0\n", "disturbing"),
+    ],
+)
+def test_a_thermal_level_that_no_source_has_is_unknown(
+    pressure: str, process_state: str, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Zero is also printed for an unset key, so another source has to confirm it."""
+    printed = {"/usr/bin/notifyutil": pressure, "/usr/bin/osascript": process_state}
+    monkeypatch.setattr(on_macos.probe, "run", lambda words, **_: printed.get(words[0]))
+    found = {condition.name: condition.state for condition in on_macos.conditions()}
+    assert found["thermal level"] == state
 
 
 @pytest.mark.parametrize(
