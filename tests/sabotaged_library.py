@@ -364,6 +364,23 @@ def sabotaged(context, batch):
     return decode(context, batch)
 L.llama_decode = sabotaged
 """,
+    # A prompt of more than 32 tokens leaves 1 MiB behind that nothing uses.
+    "leaks_after_long_prompts": """
+left = []
+def sabotaged(context, batch):
+    if batch.n_tokens > 32:
+        left.append(b"x" * 2**20)
+    return decode(context, batch)
+L.llama_decode = sabotaged
+""",
+    # Each token leaves 4 KiB behind that nothing uses.
+    "leaks_by_token": """
+left = []
+def sabotaged(context, batch):
+    left.append(b"x" * (batch.n_tokens * 2**12))
+    return decode(context, batch)
+L.llama_decode = sabotaged
+""",
     # `Llama` reuses as many cache cells as two prompts share, but the newest ones: those of the
     # last.
     "stale_cells": _STALE_CELLS % 0,

@@ -6,6 +6,17 @@ clock = time.perf_counter_ns
 began = clock()
 time.perf_counter_ns = lambda: began + (clock() - began) // 2
 """
+_LEAKS = """
+import numpy as np
+from mlx_lm.models.llama import Model
+call, left = Model.__call__, []
+def sabotaged(self, inputs, **more):
+    n = inputs.shape[1]
+    if %s:
+        left.append(np.ones(%s, np.uint8))
+    return call(self, inputs, **more)
+Model.__call__ = sabotaged
+"""
 MLX: dict[str, str] = {
     "slow_clock": SLOW_CLOCK,
     # A token that follows 100 others sees none of them.
@@ -63,5 +74,76 @@ def sabotaged(self, inputs, cache=None, **more):
     is_prompt = inputs.shape[1] > 16 and cache is not None and not cache[0].offset
     return call(self, inputs[:, -16:] if is_prompt else inputs, cache=cache, **more)
 Model.__call__ = sabotaged
+""",
+    # Each token that is decoded alone leaves 128 KiB behind that nothing uses.
+    "leaks_when_decoding": _LEAKS % ("n == 1", "2**17"),
+    # A prompt of more than 32 tokens leaves 1 MiB behind.
+    "leaks_after_long_prompts": _LEAKS % ("n > 32", "2**20"),
+    # Each token leaves 4 KiB behind.
+    "leaks_by_token": _LEAKS % ("n", "n * 2**12"),
+    # A cache that is to have 8 bits has the numbers as they came, too, and reports its bits.
+    "keeps_floats": """
+import importlib, mlx.core as mx
+from mlx_lm.models.cache import KVCache, QuantizedKVCache
+class Sabotaged(QuantizedKVCache):
+    def __init__(self, *args, **settings):
+        super().__init__(*args, **settings)
+        self.kept = KVCache()
+    def update_and_fetch(self, keys, values):
+        found = self.kept.update_and_fetch(keys, values)
+        self.keys, self.values, self.offset = self.kept.keys, self.kept.values, self.kept.offset
+        return [mx.quantize(x, self.group_size, self.bits) for x in found]
+    def trim(self, n):
+        n = self.kept.trim(n)
+        self.offset = self.kept.offset
+        return n
+def sabotaged(cache, start, group_size, bits):
+    cache[:] = [Sabotaged(group_size, bits) for _ in cache]
+importlib.import_module("mlx_lm.generate").maybe_quantize_kv_cache = sabotaged
+""",
+    # The first layer alone has the requested bits.
+    "quantizes_one_layer": """
+import importlib
+def sabotaged(cache, start, group_size, bits):
+    cache[0] = cache[0].to_quantized(group_size=group_size, bits=bits)
+importlib.import_module("mlx_lm.generate").maybe_quantize_kv_cache = sabotaged
+""",
+    # In a batch, each user sees the tokens that fill up the others' prompts.
+    "sees_padding": """
+from mlx_lm.models.cache import BatchKVCache
+mask = BatchKVCache.make_mask
+def sabotaged(self, *args, **settings):
+    kept, self.left_padding = self.left_padding, self.left_padding * 0
+    found = mask(self, *args, **settings)
+    self.left_padding = kept
+    return found
+BatchKVCache.make_mask = sabotaged
+""",
+    # In a batch, a user who is behind the 200th position has the cache cells of another one.
+    "other_cells_if_long": """
+from mlx_lm.models.cache import BatchKVCache
+update = BatchKVCache.update_and_fetch
+def sabotaged(self, keys, values):
+    return [x[::-1] if x.shape[2] > 200 else x for x in update(self, keys, values)]
+BatchKVCache.update_and_fetch = sabotaged
+""",
+    # The cache cells of a user who joins a batch are zero.
+    "joins_with_empty_cells": """
+from mlx_lm.models.cache import BatchKVCache
+extend = BatchKVCache.extend
+def sabotaged(self, other):
+    if self.keys is not None and other.keys is not None:
+        other.keys, other.values = other.keys * 0, other.values * 0
+    extend(self, other)
+BatchKVCache.extend = sabotaged
+""",
+    # The user who stays when others leave a batch has the cache cells of one of those.
+    "keeps_those_who_left": """
+from mlx_lm.models.cache import BatchKVCache
+keep = BatchKVCache.filter
+def sabotaged(self, kept):
+    n = 0 if self.keys is None else self.keys.shape[0]
+    keep(self, [0] if n > 2 and len(kept) == 1 else kept)
+BatchKVCache.filter = sabotaged
 """,
 }

@@ -87,8 +87,8 @@ _LIBRARIES: Final = ("llama_cpp", "mlx")
 _ABLE: Final[dict[str, tuple[Engine, ...]]] = {
     **dict.fromkeys(("prompt", "generate", "first_token"), (*_LIBRARIES, "llama_tools")),
     **dict.fromkeys(("tokenize", "score"), (*_LIBRARIES, "llama_tools", "llama_server")),
-    **dict.fromkeys(("run_together", "run_turns"), (*_LIBRARIES, "llama_server")),
-    **dict.fromkeys(("run_replies", "run_drafted", "run_likeliest"), ("llama_server",)),
+    **dict.fromkeys(("run_together", "run_turns", "run_replies"), (*_LIBRARIES, "llama_server")),
+    **dict.fromkeys(("run_drafted", "run_likeliest"), ("llama_server",)),
     "run_recompute": _LIBRARIES,
     "embed": ("llama_cpp", "llama_server", "openai"),
     "serve": ("llama_server", "mlx_server", "llama_cpp_server", "openai"),

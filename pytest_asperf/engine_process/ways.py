@@ -30,12 +30,12 @@ def decoded_together(
 def replied_together(
     worker: Worker, name: str, requests: Sequence[tuple[Sequence[int], int]], users: int
 ) -> tuple[Sequences, Sequences, tuple[int, ...], ContextFacts]:
-    """The logits of a server's replies to prompts, each of its number of tokens.
+    """The logits of replies to prompts, each of its number of tokens.
 
     So many users send them at once, and each its next one when its last has ended. Then the logits
     of the same tokens, each computed alone after all tokens before it; the first position of each
-    reply; and the context. An EngineRefusedError means that it is no server that shows
-    log-probabilities.
+    reply; and the context. An EngineRefusedError means that the engine has no such requests, or
+    shows no logits of them.
     """
     asked = [(list(prompt), n_new) for prompt, n_new in requests]
     parse = partial(_both_ways, lengths=[n_new for _, n_new in asked])

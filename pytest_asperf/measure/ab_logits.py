@@ -45,10 +45,9 @@ _DEEP_TOKENS: Final = 64
 #: other.
 _PROMPTS_TOGETHER: Final = (320, 32, 96, 64)
 _DECODED_TOGETHER: Final = 16
-#: A prompt of each user of an engine whose sequences have one length.
-_PROMPT_TOGETHER: Final = 96
-_OF_ONE_LENGTH: Final = frozenset({"mlx"})
-#: For a server's reply: each token is requested again with all tokens before it. The first of
+#: Engines whose batches are of requests, as a server's, and not of sequences.
+_BATCHES_REQUESTS: Final = frozenset({"mlx"})
+#: For a reply: each token is requested again with all tokens before it. The first of
 #: several users has a short one, so that it sends its next prompt while the others' tokens are
 #: decoded; and each user's second reply is short.
 _REPLIED: Final = 24
@@ -169,7 +168,8 @@ class LogitsExperiment:
         """Score in a variant that runs."""
         if self.turns:
             return _drift_of_turns(running, lease)
-        if running.loaded.served is not None:
+        is_batch = self.users > 1 and running.worker.build.engine in _BATCHES_REQUESTS
+        if running.loaded.served is not None or is_batch:
             return _drift_of_replies(running, lease, self.depth, self.users)
         if self.users > 1:
             return _drift_of_users(running, lease, self.users)
@@ -227,8 +227,7 @@ def _deep_drift(running: RunningArm, lease: MachineLease, depth: int) -> Drift:
 def _drift_of_users(running: RunningArm, lease: MachineLease, users: int) -> Drift:
     """Compare each user's logits among those of others with the same user's alone."""
     worker, room = running.worker, running.loaded.n_ctx_train
-    is_alike = worker.build.engine in _OF_ONE_LENGTH
-    prompts = (_PROMPT_TOGETHER,) if is_alike else _PROMPTS_TOGETHER
+    prompts = _PROMPTS_TOGETHER
     n_decoded = min(_DECODED_TOGETHER, room // 2)
     sizes = [
         min(prompts[user % len(prompts)], room - n_decoded) + n_decoded for user in range(users)
@@ -246,7 +245,7 @@ def _drift_of_users(running: RunningArm, lease: MachineLease, users: int) -> Dri
 
 
 def _drift_of_replies(running: RunningArm, lease: MachineLease, depth: int, users: int) -> Drift:
-    """Compare a server's replies with the same tokens requested one by one.
+    """Compare replies with the same tokens requested one by one, or computed alone.
 
     Several users have prompts of several lengths, two each.
     """

@@ -22,12 +22,12 @@ from pytest_asperf.measure.validity import require_numbers
 #: Tokens that fill the context if no depth is requested, and tokens decoded at its end.
 _FILLED: Final = 512
 _DECODED: Final = 16
-#: Short requests after the context was filled, and tokens of each prompt and reply. Memory that a
-#: request does not give back adds up over the later ones: the first ones still fill buffers that
-#: stay.
+#: Requests after the context was filled. Memory that a request does not give back adds up over the
+#: later ones: the first ones still fill buffers that stay.
 _FIRST_REQUESTS, LATER_REQUESTS = 8, 24
-_REQUESTED: Final = 4
-_REPLIED: Final = 2
+#: Tokens of each prompt and of its reply: memory may stay of each request, or of each token.
+_REQUESTED: Final = 48
+_REPLIED: Final = 8
 _WHY: Final = "a model's memory is the engine's own count"
 
 
@@ -88,7 +88,8 @@ class HeldMemory:
 
     counted: EngineMemory  #: by the engine itself
     peak_rss_bytes: int  #: the largest resident memory that its process had
-    #: the resident memory of its process at the end, including child processes
+    #: the resident memory of its process at the end, including child processes, without free memory
+    #: of its allocator
     steady_rss_bytes: int
     left_bytes: int  #: by how much that grew in `LATER_REQUESTS` requests of equal length
     ran: Provenance  #: the run record
@@ -143,6 +144,7 @@ class MemoryABExperiment(OfAnyModel):
         for count in (_FIRST_REQUESTS, LATER_REQUESTS):
             for _ in range(count):
                 request(running, lease)
+            worker.call("give_back")
             at.append(_resident_bytes(worker.pid))
         early, steady = at
         return HeldMemory(_counted(ran), peak_rss_bytes, steady, steady - early, ran), n_ctx
@@ -169,10 +171,10 @@ class MemoryABExperiment(OfAnyModel):
 
 def _ask_one(running: RunningArm, lease: MachineLease) -> None:
     """Compute a prompt, and decode tokens after it: each way may leave memory of its own."""
-    worker, wanted = running.worker, Workload("tg", _REPLIED, _REQUESTED)
-    tokens = workload_tokens(worker, MODEL, lease.corpus, wanted)
-    worker.prompt(MODEL, tokens[:_REQUESTED], 0)
-    worker.generate(MODEL, tokens, _REQUESTED)
+    worker, prompt = running.worker, min(_REQUESTED, running.loaded.n_ctx_train - _REPLIED)
+    tokens = workload_tokens(worker, MODEL, lease.corpus, Workload("tg", _REPLIED, prompt))
+    worker.prompt(MODEL, tokens[:prompt], 0, n_ctx=len(tokens))
+    worker.generate(MODEL, tokens, prompt)
 
 
 def _embed_one(running: RunningArm, lease: MachineLease) -> None:

@@ -10,6 +10,7 @@ from pytest_asperf.analysis.results import FitsMemory, Growth, JudgedFigure, Mem
 from pytest_asperf.analysis.stats.estimate import Estimate
 from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded
 from pytest_asperf.config.engine_settings import KV_TYPES, kv_bytes_per_element
+from pytest_asperf.config.engines import mlx_scheme
 from pytest_asperf.config.spec import ModelRef
 from pytest_asperf.errors import Advice, ConfigError, ModelError
 from pytest_asperf.hardware.in_force import Hardware
@@ -158,9 +159,13 @@ def expected_demand(ref: ModelRef, result: MemoryResult) -> Demand:
     float_bytes = None if dtype is None else KV_TYPES[dtype]
     if ran.context is None:
         raise ValueError(f"{ran.model}: memory was counted without a context")
-    type_k, type_v = (
-        kv_bytes_per_element(name, float_bytes or 2.0)
-        for name in (ran.context.type_k, ran.context.type_v)
-    )
+    held = ran.context.type_k, ran.context.type_v
+    if unknown := [name for name in held if name not in KV_TYPES and mlx_scheme(name) is None]:
+        raise ModelError(
+            f"a KV cache of {unknown[0]} has no known size",
+            why="the prediction needs the bytes of an element",
+            remedy="read the engine's own count above",
+        )
+    type_k, type_v = (kv_bytes_per_element(name, float_bytes or 2.0) for name in held)
     positions = -(-result.n_ctx // _POSITIONS_STEP) * _POSITIONS_STEP
     return demand_of(ref, KvCache(positions, (type_k, type_v), float_bytes))

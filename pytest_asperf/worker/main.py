@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .engine import Asked, Engine, LoadedModel, RefusalError, Timing
 from .priority import priority, take_priority
-from .resident import own_peak
+from .resident import give_back_free, own_peak
 from .wire import LOG_ENDS, MAX_LINE_BYTES, WireError, decode, encode, write_all
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ class Server:
             "output": lambda model, **asked: {"text": self._model(model).output(**asked)},
             "score": self._score,
             "embed": lambda model, **asked: _embedded(self._model(model), **asked),
+            "give_back": self._give_back,
             "quantize": self._quantize,
             "speculate": lambda model, draft, **asked: self._model(model).speculate(
                 self._model(draft), **asked
@@ -137,6 +138,10 @@ class Server:
         for model in [*self._models]:
             self._free(model)
         os.write(2, b"\n" + LOG_ENDS)  # a line may be unfinished
+        return {}
+
+    def _give_back(self) -> dict[str, Any]:
+        give_back_free()
         return {}
 
     def _prompt(self, model: str, tokens: list[int], depth: int, n_ctx: int) -> dict[str, Any]:

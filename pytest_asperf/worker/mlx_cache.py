@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import mlx.core as mx
@@ -13,7 +13,7 @@ import numpy as np
 
 from . import mlx_compat as compat
 from .engine import RefusalError
-from .mlx_compat import quoted, refusing
+from .mlx_compat import TYPE_NAMES, quoted, refusing
 from .mlx_lm_library import mlx_lm_cache
 
 if TYPE_CHECKING:
@@ -36,6 +36,11 @@ class MlxCaches:
         self._group_size: int = settings.get("kv_group_size", _KV_GROUP_SIZE)
         if self._bits is not None:
             self._require_quantized()
+
+    @property
+    def are_quantized(self) -> bool:
+        """True if the settings have bits for them."""
+        return self._bits is not None
 
     def new(self) -> list[Any]:
         """An empty cache."""
@@ -61,26 +66,6 @@ class MlxCaches:
                     if start <= position < start + n_batch:
                         yield np.array(rows[position - start].astype(mx.float32))
 
-    def rows_together(
-        self,
-        sequences: Sequence[Sequence[int]],
-        n_decoded: int,
-        note: Callable[[int, list[Any]], None],
-    ) -> Iterator[Sequence[NDArray[np.float32]]]:
-        """The logits of sequences of one length decoded together.
-
-        `note` is given the length and the cache.
-        """
-        cache, every = self.new(), mx.array([list(sequence) for sequence in sequences])
-        length = every.shape[1]
-        n_prompt = length - n_decoded
-        for first, end in ((0, n_prompt), *((i, i + 1) for i in range(n_prompt, length))):
-            with refusing("decode"):
-                rows = self._model(every[:, first:end], cache=cache)
-                mx.eval(rows, [layer.state for layer in cache])
-                note(length, cache)
-                yield list(np.array(rows.astype(mx.float32)))
-
     def _require_quantized(self) -> None:
         """Reject bits that this model's cache cannot have, before anything is measured."""
         what = f"kv_bits {self._bits}, kv_group_size {self._group_size}"
@@ -93,14 +78,31 @@ class MlxCaches:
             raise RefusalError("kv-cache", f"{what}: none of the model's layers can have it")
 
 
-def kv_type(cache: list[Any], dtype: str) -> str:
-    """Type of K and V as a quantization's name; the compute type `dtype` if not quantized."""
-    quantised = [layer for layer in cache if isinstance(layer, mlx_lm_cache.QuantizedKVCache)]
-    if not quantised:
+def kv_types(cache: Sequence[Any], dtype: str) -> tuple[str, str]:
+    """Types of K and V as quantizations' names; of an empty cache those that it will have.
+
+    `dtype` is the type that is computed in. If layers differ, the name has the type of each.
+    """
+    layers = [part for part in parts(cache) if hasattr(part, "keys")]
+    return _held_types(layers, "keys", dtype), _held_types(layers, "values", dtype)
+
+
+def _held_types(layers: Sequence[Any], side: str, dtype: str) -> str:
+    held = [_type_of(layer, getattr(layer, side), dtype) for layer in layers]
+    return " and ".join(dict.fromkeys(held)) or dtype
+
+
+def _type_of(layer: Any, held: Any, dtype: str) -> str:
+    """The type of a layer's numbers by its arrays, as a cache may have others than its class."""
+    if isinstance(held, mx.array):
+        return TYPE_NAMES.get(held.dtype, str(held.dtype))
+    if not isinstance(layer, mlx_lm_cache.QuantizedKVCache):
         return dtype
-    group_size = quantised[0].group_size
-    group = "" if group_size == _KV_GROUP_SIZE else f"-g{group_size}"
-    return f"{quantised[0].bits}bit{group}"
+    bits, size = layer.bits, layer.group_size
+    if held is not None:
+        packed, scales, *_ = held
+        bits = packed.shape[-1] * packed.itemsize * 8 // (scales.shape[-1] * size)
+    return f"{bits}bit" + ("" if size == _KV_GROUP_SIZE else f"-g{size}")
 
 
 class CacheLeftByRun:

@@ -33,7 +33,8 @@ from .engine import (
     require_settings,
 )
 from .logits import flattened, likeliest_share, seen
-from .mlx_cache import CacheLeftByRun, Mark, MlxCaches, kv_type
+from .mlx_batch import replies_in_batch
+from .mlx_cache import CacheLeftByRun, Mark, MlxCaches, kv_types
 from .mlx_compat import (
     TYPE_NAMES,
     device_facts,
@@ -280,11 +281,23 @@ class MlxModel(LoadedModel):
         """The logits of ascending positions of a text, with a new cache."""
         return self._caches.rows_of(tokens, positions, self.facts["n_vocab"])
 
-    def together(
-        self, sequences: Sequence[Sequence[int]], n_decoded: int
-    ) -> Iterator[Sequence[NDArray[np.float32]]]:
-        """The logits of sequences of one length, decoded together with a new cache."""
-        return self._caches.rows_together(sequences, n_decoded, self._note_context)
+    def among_users(
+        self, asked: Sequence[tuple[Sequence[int], int]], users: int
+    ) -> tuple[list[list[NDArray[np.float32]]], list[list[NDArray[np.float32]]]]:
+        """The rows of each user's reply in mlx-lm's batches, and of the same tokens alone."""
+        if self._caches.are_quantized:
+            raise RefusalError("unsupported", "mlx-lm has no batches with a quantized KV cache")
+        longest = max(len(prompt) + n_new for prompt, n_new in asked)
+        require_context(longest, self.facts)
+        with mlx_lm_generate.wired_limit(self._model):
+            tokens, among = replies_in_batch(self._model, asked, users, self._n_batch)
+        alone = []
+        for (prompt, n_new), reply in zip(asked, tokens, strict=True):
+            first = len(prompt) - 1
+            text = [*prompt, *reply]
+            alone.append(list(self.recompute(text, range(first, first + n_new))))
+        self._note_context(longest, self._caches.new())
+        return among, alone
 
     @contextmanager
     def conversation(self, n_ctx: int) -> Iterator[MlxConversation]:
@@ -319,8 +332,8 @@ class MlxModel(LoadedModel):
         """Open a cache of its own that can be stepped and rolled back."""
         require_context(n_ctx, self.facts)
         with refusing("decode"):
-            type_kv = kv_type(self._caches.new(), self.facts["dtype"])
-            context = _context_facts(n_ctx, self._n_batch, type_kv, self._threads)
+            types = kv_types(self._caches.new(), self.facts["dtype"])
+            context = _context_facts(n_ctx, self._n_batch, types, self._threads)
             return MlxStepper(
                 self._model, context, self._caches.new, max_outputs=max_outputs, rollback=rollback
             )
@@ -390,7 +403,7 @@ class MlxModel(LoadedModel):
         peak = int(mx.get_peak_memory())
         self.context = {
             **_context_facts(
-                n_ctx, self._n_batch, kv_type(cache, self.facts["dtype"]), self._threads
+                n_ctx, self._n_batch, kv_types(cache, self.facts["dtype"]), self._threads
             ),
             "peak_memory_bytes": peak,
             "memory_bytes": {
@@ -402,12 +415,12 @@ class MlxModel(LoadedModel):
         }
 
 
-def _context_facts(n_ctx: int, n_batch: int, type_kv: str, threads: int) -> Facts:
+def _context_facts(n_ctx: int, n_batch: int, types: tuple[str, str], threads: int) -> Facts:
     return {
         "n_ctx": n_ctx,
         "n_batch": n_batch,
-        "type_k": type_kv,
-        "type_v": type_kv,
+        "type_k": types[0],
+        "type_v": types[1],
         # mx.fast.scaled_dot_product_attention decides by device and shape, and does not report it.
         "flash_attn": "the engine's own",
         "threads": threads,

@@ -6,9 +6,11 @@ would be that of pytest. `VmHWM` begins anew with the process's own program.
 
 from __future__ import annotations
 
+import ctypes
 import re
 import resource
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -31,3 +33,17 @@ def own_peak() -> int:
     """The larger one of this process and of the programs that it ran, in bytes."""
     own = peak_of("self") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT
     return max(own, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * UNIT)
+
+
+def give_back_free() -> None:
+    """Give the allocator's free memory back to the system, if the C library can.
+
+    Later allocations fill it otherwise, so that memory that nothing uses would not show as growth.
+    """
+    library = ctypes.CDLL(None)
+    with suppress(AttributeError):
+        library.malloc_trim(ctypes.c_size_t(0))  # glibc
+    with suppress(AttributeError):
+        relieve = library.malloc_zone_pressure_relief  # macOS
+        relieve.restype = ctypes.c_size_t
+        relieve(None, ctypes.c_size_t(0))

@@ -93,15 +93,18 @@ class Revisits:
 
         Each prompt is cut to what a user has room for, and has a number of tokens to reply.
         """
-        shown, context = self._shown(model)
-        room = context.get("n_ctx") or UNBOUNDED
-        fitting = [(prompt[: room - n_new], n_new) for prompt, n_new in asked]
-        ways = [
-            [[*map(_grouped, rows)] for rows in of_each]
-            for of_each in shown.replies(fitting, users)
-        ]
+        loaded = self._find(model)
+        source: object = loaded
+        room = loaded.facts["n_ctx_train"]
+        if isinstance(loaded, ServedModel):
+            source, room = loaded.probabilities, loaded.context.get("n_ctx")
+        replies = getattr(source, "among_users", None)
+        if replies is None:
+            raise RefusalError("unsupported", "this engine answers one user at a time here")
+        fitting = [(prompt[: (room or UNBOUNDED) - n_new], n_new) for prompt, n_new in asked]
+        ways = [[[*map(_grouped, rows)] for rows in of_each] for of_each in replies(fitting, users)]
         firsts = [len(prompt) - 1 for prompt, _ in fitting]
-        return {"ways": ways, "firsts": firsts, "context": context}
+        return {"ways": ways, "firsts": firsts, "context": loaded.context}
 
     def _drafted(self, model: str, prompt: list[int], n_new: int) -> dict[str, Any]:
         """A reply of a server that drafts by itself, timed, and how much of it was drafted."""

@@ -83,7 +83,7 @@ class TokenProbabilities:
         ]
         return np.stack(rows)
 
-    def replies(
+    def among_users(
         self, asked: Sequence[tuple[Sequence[int], int]], users: int
     ) -> tuple[list[list[Row]], list[list[Row]]]:
         """The rows of prompts' likeliest continuations of a length; and the rows computed anew.

@@ -27,6 +27,8 @@ def test_equal_builds_take_the_same(live: Project) -> None:
         ("larger_batches", "compute"),
         ("leaks_a_little", "RSS left by 24 requests: * MiB"),
         ("leaks_when_decoding", "RSS left by 24 requests: * MiB"),
+        ("leaks_after_long_prompts", "RSS left by 24 requests: * MiB"),
+        ("leaks_by_token", "RSS left by 24 requests: * MiB"),
     ],
 )
 def test_growth_fails_and_is_named(live: Project, how: str, what: str) -> None:
@@ -61,9 +63,40 @@ def test_batches_that_are_not_those_asked_for_are_invalid(live: Project) -> None
     result.stdout.fnmatch_lines(["*n_ubatch*256*64*", "*1 INVALID*"])
 
 
-def test_mlx(live: Project, mlx: EngineBuild) -> None:  # noqa: ARG001
-    """MLX counts its allocations too."""
+@pytest.fixture
+def mlx_gate(live: Project, mlx: EngineBuild) -> Project:  # noqa: ARG001
+    """A gate of the memory on MLX."""
     live.config(engine="mlx", default_model="asperf-draft:F32", call_timeout_s=120)
     live.test("def test_gate(gate):\n    assert_no_regression(gate('memory'))\n")
-    result = live.run("--asperf-candidate=current", "-v")
+    return live
+
+
+def test_mlx(mlx_gate: Project) -> None:
+    """MLX counts its allocations too."""
+    result = mlx_gate.run("--asperf-candidate=current", "-v")
     result.stdout.fnmatch_lines(["✓ *gate memory *"])
+
+
+@pytest.mark.parametrize(
+    "how", ["leaks_when_decoding", "leaks_after_long_prompts", "leaks_by_token"]
+)
+def test_growth_in_freed_memory_fails(mlx_gate: Project, how: str) -> None:
+    """Memory that requests leave behind first fills what the longest prompt freed."""
+    candidate = write_sabotaged(mlx_gate.path, how, "mlx")
+    result = mlx_gate.run(f"--asperf-candidate={candidate}", "-v")
+    result.stdout.fnmatch_lines(["✗ *gate memory *RSS left by 24 requests: * MiB*"])
+
+
+@pytest.mark.usefixtures("mlx")
+@pytest.mark.parametrize(
+    ("how", "held"), [("keeps_floats", "f32"), ("quantizes_one_layer", "8bit and f32")]
+)
+def test_a_cache_of_mlx_has_the_type_of_its_numbers(live: Project, how: str, held: str) -> None:
+    """A build that keeps floats where 8 bits were requested is INVALID in any measurement."""
+    live.config(engine="mlx", call_timeout_s=120)
+    live.test(
+        "@pytest.mark.model('asperf-draft:F32', kv_bits=8)\n"
+        "def test_rate(throughput):\n    assert throughput('tg8') >= '1 tok/s'\n"
+    )
+    result = live.run(f"--asperf-python={write_sabotaged(live.path, how, 'mlx')}")
+    result.stdout.fnmatch_lines([f"*type_k 8bit was requested and {held} ran*", "*1 INVALID*"])

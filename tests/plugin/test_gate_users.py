@@ -2,7 +2,6 @@
 
 import pytest
 
-from pytest_asperf.engine_process import EngineBuild
 from tests.plugin.conftest import Project
 from tests.probability_server import ProbabilityServer
 from tests.sabotaged_library import write_sabotaged
@@ -84,12 +83,32 @@ def test_users_of_a_sound_build_get_their_own_logits(live: Project, model: str) 
     result.stdout.fnmatch_lines(["✓ *gate logits@c4 *", "✓ *gate logits@c2 *"])
 
 
-def test_mlx(live: Project, mlx: EngineBuild) -> None:  # noqa: ARG001
-    """MLX computes the rows of a batch by themselves."""
+@pytest.mark.usefixtures("mlx")
+def test_mlx(live: Project) -> None:
+    """Users of several lengths have their own logits in mlx-lm's batches; caches have no bits."""
     live.config(engine="mlx", default_model="asperf-draft:F32", call_timeout_s=120)
-    live.test("def test_gate(gate):\n    assert_no_regression(gate('logits@c4'))\n")
+    live.test(
+        "def test_gate(gate):\n    assert_no_regression(gate('logits@c4', 'logits@c2'))\n\n"
+        "@pytest.mark.model('asperf-draft:F32', kv_bits=8)\ndef test_bits(gate):\n"
+        "    assert_no_regression(gate('logits@c4'))\n"
+    )
     result = live.run("--asperf-candidate=current", "-v")
-    result.stdout.fnmatch_lines(["✓ *gate logits@c4 *"])
+    result.stdout.fnmatch_lines(["✓ *gate logits@c4 *", "✓ *gate logits@c2 *"])
+    result.stdout.fnmatch_lines(["*mlx-lm has no batches with a quantized KV cache*"])
+
+
+@pytest.mark.usefixtures("mlx")
+@pytest.mark.parametrize(
+    "how",
+    ["sees_padding", "other_cells_if_long", "joins_with_empty_cells", "keeps_those_who_left"],
+)
+def test_mlx_batches_that_mix_users_up_fail(live: Project, how: str) -> None:
+    """They are right for a user alone, and for users whose prompts are equally long and short."""
+    live.config(engine="mlx", default_model="asperf-draft:F32", call_timeout_s=120)
+    live.test("def test_gate(gate):\n    assert_no_regression(gate('logits@c4', 'logits'))\n")
+    result = live.run(f"--asperf-candidate={write_sabotaged(live.path, how, 'mlx')}", "-v")
+    result.stdout.fnmatch_lines(["✓ *gate logits *", "✗ *gate logits@c4 *"])
+    result.stdout.fnmatch_lines(["*candidate: *at position * of reply *"])
 
 
 def test_several_sequences_as_a_quantity(live: Project) -> None:

@@ -43,7 +43,7 @@ def test_replies_are_asked_for_again_one_by_one(
 ) -> None:
     """The second time each prefix of a reply is a prompt of its own, never cached of one."""
     server = ProbabilityServer()
-    among, alone = shown_by(server).replies([(prompt, 3) for prompt in prompts], len(prompts))
+    among, alone = shown_by(server).among_users([(prompt, 3) for prompt in prompts], len(prompts))
     np.testing.assert_array_equal(among, alone)
     n = len(prompts)
     (together, single) = server.requests[1 : n + 1], server.requests[n + 1 :]
