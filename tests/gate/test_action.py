@@ -224,7 +224,7 @@ def test_a_module_of_the_checkout_is_not_imported(tmp_path: Path, gate: Step) ->
 def test_words_reach_the_gate_as_in_a_shell(tmp_path: Path, gate: Step) -> None:
     """Quotes, lines and stars are the input's own: no shell expands them."""
     write_script(tmp_path / "f16.json", tg_ns_per_token=_NOISE)
-    args = "--workload tg16\n--tolerance\t'15 %' --report 'md:* $(touch hit)'"
+    args = "--workload \\\n tg16\n--tolerance\t'15 %' --report 'md:* $(touch hit)'"
     done = gate(baseline="current", candidate="current", args=args)
     assert done.returncode == 0, done.stderr
     assert "Accepted: 15 % slower" in done.stderr
