@@ -74,7 +74,6 @@ class Gate(FixtureValue):
     measurement: MeasurementContext
     pairing: Pairing
 
-    needs_call: ClassVar = True
     example: ClassVar = _EXAMPLE
 
     def __repr__(self) -> str:
@@ -88,7 +87,6 @@ class Gate(FixtureValue):
         Raises:
             ConfigError: no such workload.
         """
-        self.measurement.record.called()
         gated = dict.fromkeys(
             parse_gated(name, where="gate") for name in names or (DEFAULT_WORKLOAD,)
         )
@@ -105,13 +103,11 @@ class Gate(FixtureValue):
     @property
     def baseline(self) -> GatedBuild:
         """The baseline by itself, to compare with the candidate."""
-        self.measurement.record.called()
         return GatedBuild(ModelUnderTest(self.ref, self.measurement, self.builds[0]))
 
     @property
     def candidate(self) -> GatedBuild:
         """The candidate by itself, to compare with the baseline."""
-        self.measurement.record.called()
         return GatedBuild(ModelUnderTest(self.ref, self.measurement, self.builds[1]))
 
 

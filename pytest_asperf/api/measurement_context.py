@@ -29,9 +29,6 @@ class Record(Protocol):
     def __call__(self, row: AnyRecord, *, instead_of: AnyRecord | None = None) -> None:
         """Note a measurement, or a verdict, which may replace one that was noted."""
 
-    def called(self) -> None:
-        """Note that the test has called a fixture, which it is expected to do."""
-
     def measured(self, what: str) -> None:
         """Note that something was measured, of which an assertion is expected."""
 
@@ -160,6 +157,7 @@ class NoTruthValue:
     """A fixture or a measurement: `assert throughput("tg128")` is an error."""
 
     example: ClassVar[str]  #: an assertion on it
+    needs_use: ClassVar = True  #: whether a test that has it and measures nothing is an error
 
     def __bool__(self) -> NoReturn:
         raise no_truth_value(shown(self, 80), self.example)
@@ -180,8 +178,6 @@ class NoTruthValue:
 class FixtureValue(NoTruthValue):
     """The value of a fixture, which Hypothesis shows by its repr and not by its fields."""
 
-    needs_call: ClassVar = False  #: whether it measures nothing unless the test calls it
-
     def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:  # noqa: FBT001  # its protocol
         printer.text(repr(self))
 
@@ -192,7 +188,6 @@ class OfWorkload(FixtureValue, ABC, Generic[Measured]):
 
     variant: ModelUnderTest
 
-    needs_call: ClassVar = True
     default: ClassVar[str] = DEFAULT_WORKLOAD  #: the workload, if none is named
 
     def __repr__(self) -> str:
@@ -218,7 +213,6 @@ class OfWorkload(FixtureValue, ABC, Generic[Measured]):
             ConfigError: no such workload, or none of this fixture; no such model, engine or
                 quantization.
         """
-        self.variant.measurement.record.called()
         name = self.default if workload is None else workload
         return self._quantity(self.variant.other(model, engine, quant), name)
 
@@ -232,9 +226,6 @@ class NoRecord:
 
     def __call__(self, row: AnyRecord, *, instead_of: AnyRecord | None = None) -> None:
         """Drop a row."""
-
-    def called(self) -> None:
-        """Expect no call."""
 
     def measured(self, what: str) -> None:
         """Expect no assertion."""

@@ -95,7 +95,6 @@ class Memory(FixtureValue):
 
     variant: ModelUnderTest
 
-    needs_call: ClassVar = True
     example: ClassVar = AllocatedMemory.example
 
     def __repr__(self) -> str:
@@ -120,7 +119,6 @@ class Memory(FixtureValue):
         Raises:
             ConfigError: no such length, model, engine or quantization.
         """
-        self.variant.measurement.record.called()
         return memory_at(self.variant.other(model, engine, quant), context)
 
     @property

@@ -171,6 +171,7 @@ class Model(FixtureValue):
     variant: ModelUnderTest
 
     example: ClassVar = 'assert_fits(model, "m2ultra")'
+    needs_use: ClassVar = False
 
     def __repr__(self) -> str:
         return f"<Model {self.label}>"

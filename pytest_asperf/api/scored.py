@@ -9,6 +9,7 @@ from typing import ClassVar, Final, Literal
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.guards import GuardFinding
+from pytest_asperf.analysis.metrics import ChunkScore
 from pytest_asperf.analysis.results import VariantValues
 from pytest_asperf.analysis.stats.chunk_intervals import (
     chunk_mean_interval,
@@ -17,7 +18,12 @@ from pytest_asperf.analysis.stats.chunk_intervals import (
 )
 from pytest_asperf.analysis.stats.estimate import CHANGE, RATIO, Chunks, Estimate
 from pytest_asperf.analysis.verdict import Subject, Verdict
-from pytest_asperf.api.measurement_context import MeasurementContext, ModelUnderTest, NoTruthValue
+from pytest_asperf.api.measurement_context import (
+    MeasurementContext,
+    ModelUnderTest,
+    NoTruthValue,
+    Record,
+)
 from pytest_asperf.api.quantity import Figure, Found, Quantity, joined_name
 from pytest_asperf.config.catalogue import at_level
 from pytest_asperf.config.engine_settings import parse_settings
@@ -35,18 +41,30 @@ class TokenScores(NoTruthValue):
 
     Attributes:
         tokens: the text's token ids.
-        nll: of each scored token, in nats.
-        kld: of each scored token's distribution from the test's own model, in nats; empty without
-            a quantization or settings.
         ran: the run record, as a verdict states it.
     """
 
     tokens: tuple[int, ...]
-    nll: tuple[float, ...]
-    kld: tuple[float, ...]
     ran: tuple[tuple[str, str], ...]
+    _score: ChunkScore = field(repr=False)
+    _record: Record = field(repr=False, compare=False)
 
     example: ClassVar = "assert model.scores(text, n_ubatch=1).agrees"
+
+    @property
+    def nll(self) -> tuple[float, ...]:
+        """NLL of each scored token, nats."""
+        self._record.used()
+        return self._score.nll
+
+    @property
+    def kld(self) -> tuple[float, ...]:
+        """KLD of each scored token's distribution from the test's own model, nats.
+
+        Empty without a quantization or settings.
+        """
+        self._record.used()
+        return self._score.kld
 
     @property
     def mean_kld(self) -> float:
@@ -83,7 +101,8 @@ def score(
     given = text if isinstance(text, str) else _token_ids(text)
     first, refs = _position(after), (ref, other)
     found = measurement.runner.measure(tuple(dict.fromkeys(refs)), ScoresExperiment(given, first))
-    return TokenScores(found.tokens, found.score.nll, found.score.kld, found.ran.rows())
+    measurement.record.measured(f"a text's NLL of {other.title}")
+    return TokenScores(found.tokens, found.ran.rows(), found.score, measurement.record)
 
 
 def _token_ids(given: object) -> tuple[int, ...]:

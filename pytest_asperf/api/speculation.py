@@ -139,6 +139,7 @@ class Speculation(FixtureValue):
 
     def places(self, n_tokens: int) -> tuple[float, ...]:
         """The place of each sampled token in the target's own distribution."""
+        self.measurement.record.used()
         return self._measured(PlacesExperiment(self.pairing, n_tokens, self.budget.seed))
 
     def _measured(self, experiment: Experiment[Result]) -> Result:
@@ -281,8 +282,9 @@ class PromptSpeculation(NoTruthValue):
         Raises:
             AsperfError: it cannot be run.
         """
-        pairing, runner = self.speculation.pairing, self.speculation.measurement.runner
-        return runner.measure(pairing.refs, PromptExperiment(pairing, self.prompt))
+        pairing, measurement = self.speculation.pairing, self.speculation.measurement
+        measurement.record.used()
+        return measurement.runner.measure(pairing.refs, PromptExperiment(pairing, self.prompt))
 
 
 @dataclass(frozen=True)

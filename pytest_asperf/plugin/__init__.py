@@ -136,8 +136,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """End a test with its undecided assertion, or as an error if it measured and asserted none."""
-    from pytest_asperf.plugin.stash import end_of
+    from pytest_asperf.plugin.stash import begin_call, end_of
 
+    begin_call(item)
     try:
         result = yield
     finally:

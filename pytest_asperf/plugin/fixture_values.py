@@ -35,7 +35,7 @@ def measurement(request: pytest.FixtureRequest, ref: ModelRef | None = None) -> 
     ref = ref or selection_of(request.node).model()
     return MeasurementContext(
         session.runner(ref.spec.engine or session.settings.engine),
-        Notebook(request.node),
+        Notebook(request.node, is_for_facts=request.fixturename == "model"),
         session.bounds,
         session.settings.max_cv,
         session.gate_budget,

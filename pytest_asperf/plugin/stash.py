@@ -113,13 +113,16 @@ class _Course:
     """How one run of a test has gone so far."""
 
     measured: list[str] = field(default_factory=list)
-    has_called: bool = False
     has_asserted: bool = False
     forgotten: list[Verdict] = field(default_factory=list)
     undecided: list[Verdict] = field(default_factory=list)
     read: list[Verdict] = field(default_factory=list)
+    #: verdicts that no test may hide, each with the number of the test's xfail marks at that time
+    bad: list[tuple[Verdict, int]] = field(default_factory=list)
     raised: list[VerdictError] = field(default_factory=list)
     errors: list[AsperfError] = field(default_factory=list)
+    has_begun: bool = False
+    has_late_fixtures: bool = False
     is_over: bool = False
 
 
@@ -128,19 +131,18 @@ class Notebook:
     """Collects a test's measurements and assertions, through its fixtures, and the errors made."""
 
     item: pytest.Item
+    is_for_facts: bool = False  #: True if its fixture may be used without a measurement
 
     def __post_init__(self) -> None:
         from pytest_asperf.errors import NOTE_ERROR
 
-        NOTE_ERROR.set(_course_of(self.item).errors.append)
+        course = _course_of(self.item)
+        NOTE_ERROR.set(course.errors.append)
+        course.has_late_fixtures |= course.has_begun and not self.is_for_facts
 
     def __call__(self, row: AnyRecord, *, instead_of: AnyRecord | None = None) -> None:
         """Note a measurement, or a verdict, which may replace one that was noted."""
         note(self.item, row, instead_of)
-
-    def called(self) -> None:
-        """Note that the test has called a fixture, which it is expected to do."""
-        _course_of(self.item).has_called = True
 
     def measured(self, what: str) -> None:
         """Note that something was measured, of which an assertion is expected."""
@@ -152,7 +154,10 @@ class Notebook:
 
     def compared(self, verdict: Verdict) -> None:
         """Note a comparison's verdict, which the test is expected to assert."""
-        _course_of(self.item).forgotten.append(verdict)
+        course = _course_of(self.item)
+        course.forgotten.append(verdict)
+        if verdict.plain().outcome in {"FAIL", "INVALID"}:
+            course.bad.append((verdict, _xfail_marks(self.item)))
 
     def asserted(self, verdict: Verdict) -> None:
         """Note that the test has asserted a verdict, or read its outcome."""
@@ -184,6 +189,11 @@ def begin_test(item: pytest.Item) -> None:
         del item.stash[_COURSE]
 
 
+def begin_call(item: pytest.Item) -> None:
+    """Note that the set-up of a test is over, and its own code begins."""
+    _course_of(item).has_begun = True
+
+
 def end_of(item: pytest.Item) -> AsperfError | VerdictError | None:
     """The error that a test ends with: its first undecided assertion, or that it asserted nothing.
 
@@ -204,7 +214,7 @@ def end_of(item: pytest.Item) -> AsperfError | VerdictError | None:
     if course.has_asserted or is_recorded:
         return None
     if not course.measured:
-        return None if course.has_called else _uncalled_by(item)
+        return None if course.errors else _unused_by(item)  # it may be about an error
     from pytest_asperf.errors import ConfigError, listing
 
     what = list(dict.fromkeys(course.measured))
@@ -221,22 +231,23 @@ def end_of(item: pytest.Item) -> AsperfError | VerdictError | None:
     )
 
 
-def _uncalled_by(item: pytest.Item) -> AsperfError | None:
-    """The error for a fixture that its test names and does not call; None if there is none.
+def _unused_by(item: pytest.Item) -> AsperfError | None:
+    """The error for a fixture that its test names, or sets up, and never uses; None if none.
 
-    Another fixture that names it may call it when the test is over.
+    Another fixture that names it may use it when the test is over.
     """
     if not isinstance(item, pytest.Function):
         return None
-    named = signature(item.function).parameters
-    taken = {name: type(value) for name, value in item.funcargs.items() if name in named}
-    names = [name for name, kind in taken.items() if getattr(kind, "needs_call", False)]
-    if not names:
+    marks = item.iter_markers("usefixtures")
+    named = {*signature(item.function).parameters, *(name for mark in marks for name in mark.args)}
+    values = {name: value for name, value in item.funcargs.items() if name in named}
+    taken = [name for name, value in values.items() if getattr(type(value), "needs_use", False)]
+    if not taken and not _course_of(item).has_late_fixtures:
         return None
     from pytest_asperf.errors import ConfigError
 
     return ConfigError(
-        f"{item.name} has {names[0]} and never calls it",
+        f"{item.name} has {taken[0] if taken else 'a fixture'} and never uses it",
         why="it measures nothing, and would pass on every machine",
         remedy=f"write an assertion, such as {_example_of(item)}, or leave the fixture out",
     )
@@ -282,8 +293,16 @@ def require_none_caught(
     course.errors.clear()
     if hidden and (not report.failed or any(waiting)):
         raise _caught(item.name, hidden[0])
-    if failed := [verdict for verdict in read if verdict.outcome in {"FAIL", "INVALID"}]:
+    failed = [verdict for verdict in read if verdict.outcome in {"FAIL", "INVALID"}]
+    if hasattr(report, "wasxfail"):
+        failed += [one.plain() for one, before in course.bad if _xfail_marks(item) > before]
+    course.bad.clear()
+    if failed:
         raise _left(item.name, failed[0])
+
+
+def _xfail_marks(item: pytest.Item) -> int:
+    return sum(1 for _ in item.iter_markers("xfail"))
 
 
 def _was_caught_outside(error: AsperfError) -> bool:
@@ -326,7 +345,8 @@ def _left(name: str, verdict: Verdict) -> AsperfError:
     return ConfigError(
         f"{name} was left after the {verdict.outcome} of: {printable(claim_text(verdict), 120)}",
         why="a skip or an xfail would hide it",
-        remedy="assert the verdict; if it is expected, compare its outcome, without a skip",
+        remedy="assert the verdict; if it is expected, compare its outcome, without a skip, or "
+        "mark the test before it measures",
     )
 
 

@@ -39,6 +39,14 @@ LEFT = {
     f"def test_it(throughput):\n    if (throughput('tg8') >= 1e9).outcome == 'FAIL':\n"
     f"        pytest.{how}('slow today')\n": "was left after the FAIL of: tg8 fake:Q8_0"
     for how in ("skip", "xfail")
+} | {
+    "def test_it(throughput, request):\n    verdict = throughput('tg8') >= 1e9\n"
+    "    if verdict.outcome == 'FAIL':\n        request.applymarker(pytest.mark.xfail)\n"
+    "    assert verdict\n": "was left after the FAIL of: tg8 fake:Q8_0",
+    f"def test_it(throughput, request):\n    try:\n        {SLOW}\n    except AssertionError:\n"
+    "        request.node.add_marker(pytest.mark.xfail)\n        raise\n": (
+        "was left after the FAIL of: tg8 fake:Q8_0"
+    ),
 }
 OPEN = (
     "def test_it(perplexity):\n    verdict = perplexity.delta < perplexity.delta.estimate.point\n"
@@ -57,6 +65,8 @@ SEEN = {
     "    try:\n        assert verdict\n    except AssertionError:\n"
     "        assert verdict.outcome != 'INVALID'\n": ".",
     f"@pytest.mark.xfail(strict=True)\ndef test_it(throughput):\n    {SLOW}\n": "x",
+    "def test_it(throughput, request):\n    request.applymarker(pytest.mark.xfail)\n"
+    f"    {SLOW}\n": "x",
     f"def test_it(throughput):\n    try:\n        {SLOW}\n    except AssertionError as error:\n"
     "        raise RuntimeError('slow') from error\n": "F",
     f"def test_it(throughput):\n    try:\n        {SLOW}\n    except AssertionError as error:\n"

@@ -117,6 +117,7 @@ def test_it(ladder, kv_type):
     assert (rung.level, ladder.base.level) == ("Q8_0", "Q8_0")
     assert not ladder.base.spec.settings.kv_name
     assert rung.spec.settings.kv_name == kv_type == "q8_0"
+    assert ladder["q8_0"].size <= "1 GiB"
 """)
     live.run().assert_outcomes(passed=1)
 

@@ -32,6 +32,7 @@ SILENT = {
     + 'def test_it(ladder):\n    a, b = (ladder[q].throughput("tg8") for q in ladder.quants)\n'
     "    a / b\n": "tg8 fake:Q4_K_M, tg8 fake:Q8_0, tg8 fake:Q8_0 / tg8 fake:Q4_K_M",
     Q8 + "def test_it(perplexity):\n    perplexity.ppl\n": "PPL fake:Q8_0 vs F16",
+    F16 + "def test_it(model):\n    model.scores('some text')\n": "a text's NLL of fake:F16",
 }
 ASSERTED = [
     F16 + 'def test_it(throughput):\n    assert throughput("tg8").estimate.point > 1\n',
@@ -240,20 +241,57 @@ def test_an_assertion_refuses_a_fixture_that_was_not_called(project: Project) ->
         assert f"what to do:     write {shown}" in text or f"as in {shown}" in text, shown
 
 
-#: By a test that never calls its fixture: the fixture's name.
-NEVER_CALLED = {
-    "def test_it(throughput):\n    pass\n": "throughput",
-    "def test_it(latency):\n    assert latency is not None\n": "latency",
-    "def test_it(energy):\n    assert callable(energy)\n": "energy",
-    "def test_it(memory, hardware):\n    assert hardware\n": "memory",
-    "def test_it(gate):\n    def fast():\n        assert gate('tg8')\n    assert fast\n": "gate",
+#: By a test that never uses its fixture: the fixture's name.
+NEVER_USED = {
+    f"{F16}def test_it(throughput):\n    pass\n": "throughput",
+    f"{F16}def test_it(latency):\n    assert latency is not None\n": "latency",
+    f"{F16}def test_it(energy):\n    assert callable(energy)\n": "energy",
+    f"{F16}def test_it(memory, hardware):\n    assert hardware\n": "memory",
+    f"{F16}def test_it(gate):\n    def fast():\n        assert gate('tg8')\n    assert fast\n": (
+        "gate"
+    ),
+    f"{F16}def test_it(gate):\n    gate.candidate\n": "gate",
+    f"{Q8}def test_it(perplexity):\n    pass\n": "perplexity",
+    f"{Q8}def test_it(perplexity):\n    assert perplexity.name\n": "perplexity",
+    f"{LADDER}def test_it(ladder):\n    pass\n": "ladder",
+    f"{LADDER}def test_it(ladder):\n    for quant in ladder.quants:\n        ladder[quant]\n": (
+        "ladder"
+    ),
+    f"{SPECULATIVE}def test_it(speculation):\n    pass\n": "speculation",
+    f"{SPECULATIVE}def test_it(speculation):\n    speculation.on('def area(')\n": "speculation",
+    # Without the fixture's own name in the test's signature.
+    f"{F16}@pytest.mark.usefixtures('throughput')\ndef test_it():\n    pass\n": "throughput",
+    f"{F16}def test_it(request):\n    request.getfixturevalue('latency')\n": "a fixture",
+    f"@pytest.fixture\ndef q8(ladder):\n    return ladder['Q8_0']\n{LADDER}"
+    "def test_it(q8):\n    pass\n": "q8",
 }
+USED = [
+    F16 + "def test_it(model):\n    assert model.quant == 'F16'\n",
+    SPECULATIVE + "def test_it(speculation):\n    with pytest.raises(ConfigError):\n"
+    "        speculation.drafted_by('nonsense')\n",
+    "@pytest.fixture\ndef q8(ladder):\n    return ladder['Q8_0']\n"
+    + LADDER
+    + "def test_it(q8):\n    assert q8.ppl > 1\n",
+    LADDER + "def test_it(ladder, throughput):\n    for quant in ladder.quants:\n"
+    "        assert throughput('tg8', quant=quant) >= 1\n",
+    "@pytest.fixture\ndef after(throughput):\n    yield\n    assert throughput('tg8') >= 1\n"
+    + F16
+    + "def test_it(after):\n    pass\n",
+    F16 + "def test_it(throughput, latency):\n    assert throughput('tg8') >= 1\n",
+    F16 + "def test_it(model):\n    assert model.scores('some text').nll\n",
+    F16 + "def test_it(request):\n    assert request.getfixturevalue('model').name\n",
+]
 
 
-def test_a_fixture_that_is_never_called_is_an_error(project: Project) -> None:
-    """Its test measures nothing; the error names the fixture, and an assertion on it."""
-    told = {F16 + source: f"has {name} and never calls it" for source, name in NEVER_CALLED.items()}
+def test_a_fixture_that_is_never_used_is_an_error(project: Project) -> None:
+    """Its test measures nothing; the error names the fixture, and an assertion."""
+    told = {source: f"has {name} and never uses it" for source, name in NEVER_USED.items()}
     project.rejects("{}", told, *GATED)
+
+
+def test_a_fixture_that_is_used_is_none(project: Project) -> None:
+    """Names, a quantization that a fixture returns, and an assertion of a tear-down are uses."""
+    assert set(project.judged("{}", USED)) == {"."}
 
 
 def test_a_broken_measurement_that_is_caught_is_no_assertion(project: Project) -> None:

@@ -7,10 +7,13 @@ from typing import Any
 from tests.plugin.conftest import Project
 
 _TEST = """
+@pytest.fixture
+def address(speculation):
+    return speculation.overhead_on().there.pairing.draft.spec.settings.remote
+
 @pytest.mark.speculative(draft="fake:Q8_0", target="fake:F16", k=2)
-def test_it(speculation):
-    overhead = speculation.overhead_on()
-    assert overhead.there.pairing.draft.spec.settings.remote == "10.0.0.2:50052"
+def test_it(address):
+    assert address == "10.0.0.2:50052"
 """
 
 

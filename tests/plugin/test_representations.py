@@ -11,9 +11,13 @@ def test_values(model, throughput, memory, ladder, gate):
         print("value:", value)
     assert ladder["Q8_0"].ppl > 1
 
+@pytest.fixture
+def shown(speculation):
+    return f"value: {speculation}"
+
 @pytest.mark.speculative(draft="fake:Q4_K_M", target="fake:F16")
-def test_speculation(speculation):
-    print("value:", speculation)
+def test_speculation(shown):
+    print(shown)
 """
 SHOWN = (
     "<Model fake:Q8_0>",
