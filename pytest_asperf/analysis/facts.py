@@ -75,7 +75,8 @@ class MomentSeen:
     other_cores: float | None = None  #: that other processes kept busy since the moment before
     stolen_cores: float | None = None  #: cores that other guests of the host used since then
     clock_mhz: float | None = None  #: mean clock of the processor
-    thermal_level: int | None = None  #: macOS's thermal pressure, 1 to 4; `null` if nominal or unknown
+    #: macOS's thermal pressure, 1 to 4; `null` if nominal or unknown
+    thermal_level: int | None = None
     throttle_events: int | None = None  #: how often cores were throttled since boot
     swap_bytes: int | None = None  #: in use
     on_battery: bool | None = None  #: whether no charger is connected

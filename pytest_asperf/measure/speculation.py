@@ -268,15 +268,19 @@ class SpeculationExperiment:
         workload = Workload("sd", self.pairing.n_tokens)
         visit = self.visit.of_part(earlier.speed if earlier else None)
         paired = SpeedExperiment((workload,), self.budget, self.comparisons, visit)
-        with arm_caches() as (base, candidate):
+        with arm_caches() as caches:
+            base, candidate = caches
             opening = self._opening(lease, 0, base), self._opening(lease, 1, candidate)
             if earlier is not None:
+                for cache, known in zip(caches, earlier.outputs, strict=True):
+                    cache.outputs.update(known)
                 return replace(earlier, speed=paired.decide(lease, opening))
             # In processes of their own, so that those of a pair start as fast as possible.
             counts, divergences = _rehearsed(lease, opening)
             speed = paired.decide(lease, opening)
         categories = tuple(category for category, _ in read_prompts(self.pairing.prompts))
-        return SpeculationComparison(self._greedy, speed, counts, categories, divergences)
+        outputs = base.outputs, candidate.outputs
+        return SpeculationComparison(self._greedy, speed, counts, categories, divergences, outputs)
 
     def attempt(self, lease: MachineLease) -> None:
         """Run every prompt once, with the draft and without, in the lease's only variant."""

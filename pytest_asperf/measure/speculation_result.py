@@ -188,6 +188,8 @@ class SpeculationComparison:
     categories: tuple[str, ...]  #: of each prompt
     #: where the candidate's outputs with and without the draft part
     divergences: tuple[Divergence, ...]
+    #: the replies of baseline and candidate, by the prompt's number
+    outputs: tuple[Mapping[int, list[int]], ...] = ({}, {})
 
 
 @dataclass(frozen=True)
