@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def replies_in_batch(
     model: Any, asked: Sequence[tuple[Sequence[int], int]], users: int, n_batch: int
 ) -> tuple[list[list[int]], list[list[NDArray[np.float32]]]]:
-    """The likeliest tokens after each prompt, of its own number, and the rows that they were chosen by.
+    """The likeliest tokens after each prompt, as many as requested, and the rows behind them.
 
     A batch has so many users; the next request joins once another one has its reply.
     """
