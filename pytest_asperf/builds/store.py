@@ -25,6 +25,8 @@ _RECORD: Final = "made.json"
 _KEPT: Final = ("title", "facts", "found", "nbytes", "made_at")
 _KEY_DIGITS: Final = 12
 _SLUG_CHARS: Final = 48
+#: The end of a folder's name.
+_OWN: Final = re.compile(rf"-[0-9a-f]{{{_KEY_DIGITS}}}$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +89,16 @@ def finish(folder: Path, recipe: Recipe, found: Mapping[str, Any]) -> MadeBuild:
 
 
 def made_builds(cache: Path) -> Iterator[MadeBuild]:
-    """Yield every build in the cache, and the remains of unfinished ones."""
+    """Yield every build in the cache, and the remains of unfinished ones.
+
+    The cache may be any folder: one whose name no recipe has given, or a link, is left alone.
+    """
     root = cache / BUILDS_FOLDER
     with explained(root):
-        folders = sorted(path for path in root.iterdir() if path.is_dir()) if root.exists() else []
-    for folder in folders:
-        yield finished(folder) or _unfinished(folder)
+        found = sorted(root.iterdir()) if root.exists() else []
+    for folder in found:
+        if _OWN.search(folder.name) and folder.is_dir() and not folder.is_symlink():
+            yield finished(folder) or _unfinished(folder)
 
 
 def discard(made: MadeBuild, on_wait: Callable[[str], None] | None = None) -> None:

@@ -60,11 +60,11 @@ def builds(context: click.Context) -> None:
 def list_builds(reports: Sequence[ReportTarget]) -> None:
     """List the builds that the project declares, and those that are made."""
     from pytest_asperf.builds.store import made_builds
-    from pytest_asperf.config.build_sources import source_text
+    from pytest_asperf.config.build_sources import declared_text
 
     project = open_project()
     kept = list(made_builds(project.cache))
-    sources = {build.name: source_text(build.source) for build in project.catalogue.builds}
+    sources = {build.name: declared_text(build.source) for build in project.catalogue.builds}
     data = {
         "declared": [{"name": name, "source": text} for name, text in sources.items()],
         "made": [asdict(made) for made in kept],
@@ -160,9 +160,9 @@ def prune_builds(*, older_than: int | None, every: bool, really: bool) -> None:
 def _declared_check(build: Build, kept: Sequence[MadeBuild], project: Workspace) -> CheckLine:
     """A declared build, and whether it is made; nothing that the project names is run."""
     from pytest_asperf.builds.build_cache import made_of
-    from pytest_asperf.config.build_sources import MadeSource, source_text
+    from pytest_asperf.config.build_sources import MadeSource, declared_text
 
-    text = printable(source_text(build.source), 200)
+    text = printable(declared_text(build.source), 400)
     if not isinstance(build.source, MadeSource):
         return CheckLine(build.name, "ok", text)
     try:

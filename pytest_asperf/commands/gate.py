@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -172,10 +173,25 @@ def print_plan(
     if cost := cost_text(plan.cells, expected_costs(plan.cells, calibrations, budget)):
         print_text(out, cost)
     print_text(out, "")
+    for text in _programs(gate, plan) if only_list else ():
+        print_text(out, printable(text, 400))
     if only_list and gate.engine == "openai" and not gate.workloads:
         print_text(out, "no request was sent: a llama-server gets further checks, of its answers")
     for cell in plan.cells if only_list else ():
         print_text(out, printable(cell.what), f"{cell.name:12} ")
+
+
+def _programs(gate: GateRequest, plan: GatePlan) -> Iterator[str]:
+    """A line for each program that a gate would run and that this list does not start."""
+    from pytest_asperf.commands.models import commands_of
+    from pytest_asperf.config.build_sources import Interpreter, declared_text
+
+    for build in dict.fromkeys(gate.builds):
+        text = declared_text(build.source)
+        if build.source != Interpreter(Path(sys.executable)) and text != build.name:
+            yield f"not started: {build.name}, {text}"
+    for spec in dict.fromkeys(cell.ref.spec for cell in plan.cells):
+        yield from (f"not started: {text}" for text in commands_of(spec))
 
 
 def print_progress(out: Console, result: CellResult, n_decided: int, n_cells: int) -> None:

@@ -1,5 +1,7 @@
 """`asperf models`: lists the models, makes and verifies their files in the cache."""
 
+import re
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +22,8 @@ from pytest_asperf.modelfiles.cache import CacheEntry, discard, entries
 from pytest_asperf.modelfiles.hub_cache import shipped_models
 from pytest_asperf.report.sections import CheckLine, Section
 
+#: The end of a name that `modelfiles` gives.
+_OWN: Final = re.compile(r"-[0-9a-f]{16}\.(gguf|mlx)$")
 _REMOVE: Final = "run `asperf models verify --remove`: it is made again when it is next needed"
 
 
@@ -52,6 +56,9 @@ def _listed(
                 "name": spec.name,
                 "engine": spec.engine,
                 "shipped": spec in shipped,
+                "phases": [list(phase.run) for phase in spec.pipeline.phases]
+                if spec.pipeline
+                else [],
                 "sources": [
                     {"kind": kind, "path": path, "exists": path.exists()}
                     for path, kind in _paths(spec, is_shipped=spec in shipped)
@@ -121,6 +128,9 @@ def verify_models(remove: bool) -> None:  # noqa: FBT001  # click calls it by na
     if broken and not remove:
         end(ExitCode.FAIL)
     for path in broken:
+        if not _OWN.search(path.name):  # the cache may be a folder of other files
+            click.echo(f"not removed, because asperf did not make it: {printable(path)}")
+            continue
         discard(path)
         click.echo(f"removed {printable(path)}")
 
@@ -136,7 +146,10 @@ def model_sections(
             for entry in entries
             if entry.recipe.get("model") == spec.name
         )
-        sources = (_source(*item) for item in _paths(spec, is_shipped=spec in shipped))
+        sources = (
+            *(_source(*item) for item in _paths(spec, is_shipped=spec in shipped)),
+            *(CheckLine("phases", "ok", f"runs {command}") for command in commands_of(spec)),
+        )
         # Files of one quantization by several builds are equally large.
         sections.append(Section(spec.name, tuple(dict.fromkeys((*sources, *cached)))))
     names = {spec.name for spec in models}
@@ -144,6 +157,12 @@ def model_sections(
         entry_check(entry) for entry in entries if entry.recipe.get("model") not in names
     )
     return (*sections, Section("other files in the cache", others)) if others else tuple(sections)
+
+
+def commands_of(spec: ModelSpec) -> tuple[str, ...]:
+    """The command lines of a model's external programs, if it has any."""
+    phases = spec.pipeline.phases if spec.pipeline else ()
+    return tuple(printable(shlex.join(phase.run), 400) for phase in phases)
 
 
 def cached_checks(entries: Iterable[CacheEntry]) -> tuple[CheckLine, ...]:

@@ -171,6 +171,19 @@ def source_text(source: Source) -> str:
             return " ".join([*source.requirements, *map(str, source.files)])
 
 
+def declared_text(source: Source) -> str:
+    """A source with everything that decides how it is made: what a project's file has run."""
+    parts = [source_text(source)]
+    if isinstance(source, Packages) and source.python != Path(sys.executable):
+        parts.append(f"made by {source.python}")
+    if isinstance(source, Packages | Checkout):
+        # An index's address may contain a password.
+        parts += (name if "PIP_" in name else f"{name}={text}" for name, text in source.env)
+    if isinstance(source, Checkout):
+        parts += source.cmake
+    return ", ".join(parts)
+
+
 def split_build(text: str, *, where: str) -> tuple[str, tuple[str, ...]]:
     """Split `BUILD,key=value,...` into the build and its settings as written.
 

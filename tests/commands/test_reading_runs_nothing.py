@@ -189,6 +189,44 @@ def test_a_list_says_that_no_request_was_sent(
     assert not mark.exists()
 
 
+def test_lists_say_what_would_be_run(
+    tmp_path: Path, mark: Path, run_asperf: Callable[..., Ended]
+) -> None:
+    """The interpreters, folders, compilers and commands that the project's file names."""
+    _configure(tmp_path, KEYS["python"])
+    builds = " ".join(run_asperf("builds").stdout.split())
+    for told in (
+        f"the interpreter {tmp_path}/evil",
+        f"the programs in {tmp_path}/tools",
+        f"made by {tmp_path}/evil, CC=./evil, CMAKE_C_COMPILER=./evil; not made yet",
+        f"{tmp_path} at b1, -DCMAKE_C_COMPILER=./evil; not made yet",
+    ):
+        assert told in builds
+    assert "phases  runs ./evil '{prompt}' '{n_tokens}'" in run_asperf("models").stdout
+    listed = " ".join(run_asperf("gate", "current", "nasty", "--list").stdout.split())
+    assert f"not started: current, the interpreter {tmp_path}/evil" in listed
+    words = ("gate", "current", "current", "--list", "--engine", "command", "--model", "piped")
+    assert run_asperf(*words).stdout.count("not started: ./evil '{prompt}'") == 1
+    assert not mark.exists()
+
+
+def test_removing_leaves_the_files_of_others(
+    tmp_path: Path, mark: Path, run_asperf: Callable[..., Ended]
+) -> None:
+    """A project's file may name any folder as the cache: only what asperf made there is removed."""
+    own = tmp_path / "own"
+    (own / "builds" / "work").mkdir(parents=True)
+    (own / "builds" / "linked-0123456789ab").symlink_to(own / "builds" / "work")
+    (own / "mine.gguf").write_text("GGUF")
+    _configure(tmp_path, 'cache = "own"\n')
+    assert "removed 0 builds" in run_asperf("builds", "prune", "--all", "--yes").stdout
+    assert "asperf did not make it" in run_asperf("models", "verify", "--remove").stdout
+    assert {path.name for path in own.rglob("*")} == {
+        *("builds", "work", "linked-0123456789ab", "mine.gguf"),
+    }
+    assert not mark.exists()
+
+
 @pytest.mark.parametrize("key", KEYS)
 def test_completion_runs_nothing(tmp_path: Path, mark: Path, key: str) -> None:
     """A word that a shell completes in the folder is only looked up."""
