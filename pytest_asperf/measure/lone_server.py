@@ -4,7 +4,8 @@ A request is sent again, and so are requests whose prompts have its words in ano
 answers must depend on the prompt, and on little else, and their times on nothing that was answered
 before. The text of an answer has as many tokens as the server counted. A prompt that goes on with
 the first part of its answer has the rest as its answer, which computes every word in another way.
-Requests that several users send at once have the answers of each alone.
+Requests of several users have the answers of each alone, if they come at once or while others are
+answered.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ _SHORT_ONES: Final = 3
 #: Users whose requests are sent at once, at most, and the share of their answers that must come
 #: again alone: rounding in a batch may choose another word.
 _MOST_USERS: Final = 4
+_LENGTHS: Final = 4
 _SHARE_ALONE: Final = 0.6
 #: The temperature of a sampled answer that is the likeliest one. At 0.01 3 of 44 were others.
 _COLD: Final = 0.001
@@ -102,8 +104,8 @@ class LoneServer:
     """A server after a timed run, to be examined."""
 
     send: Callable[[TimedAnswer, float], SentAgain]  #: sends a request, at a temperature
-    #: the likeliest answers to prompts that are sent at once, of so many tokens
-    together: Callable[[Sequence[str], int], list[str]]
+    #: the likeliest answers to prompts, each of so many tokens, that so many users send in turn
+    together: Callable[[Sequence[tuple[str, int]], int], list[str]]
     #: tokens of a text, as the server counts a prompt; None if it counts none
     count: Callable[[str], int | None]
     time: Callable[[], Timed | None]  #: makes another timed request; None if it shows no answer
@@ -242,22 +244,35 @@ class LoneServer:
         return guards.other_if_sampled(_TRIES, most)
 
     def _of_users(self, timed: Timed) -> GuardFinding | None:
-        """The likeliest answers of all users at once come again from each request alone."""
+        """The likeliest answers of all users at once come again from each request alone.
+
+        The first user gets a short answer, so that its next prompt comes while others are answered.
+        """
         n = min(self.workload.users, _MOST_USERS)
         if n == 1:
             return None
         came_again = list[bool]()
         for _try in range(_TRIES):
             answer = _long(timed[1])
-            asked = [replace(self._reordered(answer), seed=None) for _ in range(n)]
-            among = self.together([one.prompt for one in asked], answer.n_tokens)
-            self.n_requests += n
+            first, *asked = (self._of_user(answer, number) for number in range(n + 1))
+            sent = [(first.prompt, _SHORT), *((one.prompt, one.n_tokens) for one in asked)]
+            _, *among = self.together(sent, n)
+            self.n_requests += len(sent)
             came_again += map(self._comes_alone, asked, among)
             if all(came_again[-n:]):
                 return None
             timed = self._next(timed)
-        share = fmean(came_again)
-        return guards.other_among_users(len(came_again), share) if share < _SHARE_ALONE else None
+        # One user may have all wrong answers, as the one whose prompt comes later.
+        for some in (came_again, *(came_again[user::n] for user in range(n))):
+            if (share := fmean(some)) < _SHARE_ALONE:
+                return guards.other_among_users(len(some), share)
+        return None
+
+    def _of_user(self, answer: TimedAnswer, number: int) -> TimedAnswer:
+        """A request whose prompt is as long as the timed one, or by quarters shorter."""
+        words = self._reordered(answer).prompt.split(" ")
+        n_left_out = len(words) * (number % _LENGTHS) // _LENGTHS
+        return replace(answer, prompt=" ".join(words[n_left_out:]), seed=None)
 
     def _comes_alone(self, asked: TimedAnswer, text: str) -> bool:
         """True if a text is an answer alone: from its prompt, or from where another word came.
@@ -388,10 +403,13 @@ class TimedServer:
     def _again(self) -> Timed | None:
         return self._timed(self.time())
 
-    def _together(self, prompts: Sequence[str], n_tokens: int) -> list[str]:
-        asked = {"model": self.name, "prompts": list(prompts), "n_tokens": n_tokens}
+    def _together(self, asked: Sequence[tuple[str, int]], users: int) -> list[str]:
         return self.worker.asked(
-            "answers_together", lambda reply: [str(text) for text in reply["texts"]], **asked
+            "answers_together",
+            lambda reply: [str(text) for text in reply["texts"]],
+            model=self.name,
+            asked=list(asked),
+            users=users,
         )
 
     def _count(self, text: str) -> int | None:

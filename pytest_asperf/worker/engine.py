@@ -271,8 +271,11 @@ class LoadedModel(ABC):
         """
         raise _unsupported("only a server answers requests")
 
-    def answers_together(self, prompts: Sequence[str], n_tokens: int) -> list[str]:
-        """The likeliest answers of so many tokens to prompts that are sent at once."""
+    def answers_together(self, asked: Sequence[tuple[str, int]], users: int) -> list[str]:
+        """The likeliest answers to prompts, each of so many tokens.
+
+        So many users send them at once, and each its next one when its last has ended.
+        """
         raise _unsupported("only a server answers requests")
 
     def output(self, prompt: str, n_tokens: int) -> str:

@@ -319,15 +319,15 @@ class ServedModel(LoadedModel):
             "gap_ns": fmean(gaps) if gaps else 0.0,
         }
 
-    def answers_together(self, prompts: Sequence[str], n_tokens: int) -> list[str]:
-        """The likeliest answers to prompts that are sent at once."""
+    def answers_together(self, asked: Sequence[tuple[str, int]], users: int) -> list[str]:
+        """The likeliest answers to users' prompts; see `LoadedModel.answers_together`."""
         self.require_alive()
         how = _sampling(self._asked.sampled, is_possible=self.is_llama_server)
 
         def ask(i: int, now: int) -> StreamRecord:
-            return self._api.unpenalized(prompts[i], n_tokens, now, {**how, "temperature": 0})
+            return self._api.unpenalized(*asked[i], now, {**how, "temperature": 0})
 
-        records = closed_loop(ask, len(prompts), len(prompts))
+        records = closed_loop(ask, users, len(asked))
         return [self.checked(record).reply.text for record in records]
 
     def checked(self, record: StreamRecord) -> TimedReply:

@@ -21,7 +21,7 @@ def _sent(request: TimedAnswer, _temperature: float) -> SentAgain:
     return SentAgain(request.text[:n], n, is_chat=False, first_ns=(20 + 4 * n) * _MS, gap_ns=0.0)
 
 
-def _together(_prompts: Sequence[str], _n_tokens: int) -> list[str]:
+def _together(_asked: Sequence[tuple[str, int]], _users: int) -> list[str]:
     """No answers: these are of one user."""
     raise AssertionError
 
@@ -82,6 +82,33 @@ def test_no_prompt_is_an_earlier_one_with_its_answer(n_tokens: int) -> None:
         assert server.examine(timed()).findings == ()
 
 
+@pytest.mark.parametrize("how", ["sound", "wrong if late", "wrong if of another length"])
+def test_users_prompt_while_others_are_answered_and_with_several_lengths(how: str) -> None:
+    """The answer to one of four users is wrong then: three of four come again."""
+
+    def sent(request: TimedAnswer, _temperature: float) -> SentAgain:
+        words = words_after(request.prompt, request.seed, request.n_tokens)
+        return SentAgain(" ".join(words), len(words), is_chat=False, first_ns=_MS, gap_ns=_MS)
+
+    def together(asked: Sequence[tuple[str, int]], users: int) -> list[str]:
+        sizes, answers = [len(prompt.split()) for prompt, _ in asked], []
+        for number, (prompt, n_tokens) in enumerate(asked):
+            is_wrong = number >= users if "late" in how else sizes[number] == min(sizes)
+            noise = " noise" if is_wrong and how != "sound" else ""
+            answers.append(" ".join(words_after(prompt + noise, None, n_tokens)))
+        # While the others are answered, the first user has its answer.
+        assert min(n for _, n in asked[1:]) >= 4 * asked[0][1]
+        return answers
+
+    def timed() -> tuple[ServedRequest, TimedAnswer]:
+        answer = TimedAnswer("some words of a prompt that is long enough", None, 32, "")
+        return ServedRequest(0, event_ns=(_MS,), closed_ns=_MS, n_output=32), answer
+
+    coin = random.Random(1)  # noqa: S311
+    server = LoneServer(sent, together, len, timed, Workload("tg", 32, users=4), coin)
+    assert (server._of_users(timed()) is None) is (how == "sound")
+
+
 @pytest.mark.parametrize("is_sound", [True, False])
 def test_a_batch_may_choose_another_word_from_which_the_rest_follows(*, is_sound: bool) -> None:
     """llama-server at Q4_K_M chooses another word in four of ten answers to several users."""
@@ -90,9 +117,9 @@ def test_a_batch_may_choose_another_word_from_which_the_rest_follows(*, is_sound
         words = words_after(request.prompt, request.seed, request.n_tokens)
         return SentAgain(" ".join(words), len(words), is_chat=False, first_ns=_MS, gap_ns=_MS)
 
-    def together(prompts: Sequence[str], n_tokens: int) -> list[str]:
+    def together(asked: Sequence[tuple[str, int]], _users: int) -> list[str]:
         answers = []
-        for prompt in prompts:
+        for prompt, n_tokens in asked:
             words = [*words_after(prompt, None, 4), "other"]
             basis = " ".join((prompt if is_sound else "noise", *words))
             answers.append(" ".join((*words, *words_after(basis, None, n_tokens - len(words)))))

@@ -325,8 +325,8 @@ def random_answers(n_tries: int, most: float) -> GuardFinding:
 def other_among_users(n: int, share: float) -> GuardFinding:
     """The finding that a server answers otherwise if requests of several users come at once."""
     return Guard.TIMED_WORK.finding(
-        f"of {n} answers without sampling to requests that were sent at once, {share:.0%} came "
-        "again from the request alone",
+        f"of {n} answers without sampling to requests of several users, {share:.0%} came again "
+        "from the request alone",
         "most answers come again without the other users",
     )
 
