@@ -146,4 +146,36 @@ def sabotaged(self, kept):
     keep(self, [0] if n > 2 and len(kept) == 1 else kept)
 BatchKVCache.filter = sabotaged
 """,
+    # Each fifth of the tokens that follow one another is decoded with the next one.
+    "waits_for_the_next": """
+import mlx.core as mx
+from mlx_lm.models.llama import Model
+call = Model.__call__
+held, before, rows = [], [None, 0, 0], []
+def sabotaged(self, inputs, cache=None, **more):
+    n, first = inputs.shape[1], cache[0]
+    if held and held[0][1] is not first:
+        held.clear()
+    at = first.offset + len(held)
+    follows = n == 1 and before[0] is first and before[1] == at
+    before[:] = first, at + n, before[2] + 1 if follows else 0
+    if follows and not held and before[2] % 5 == 1 and rows:
+        held.append((inputs, first))
+        return rows[0]
+    if held:
+        inputs = mx.concatenate([held.pop()[0], inputs], axis=1)
+    found = call(self, inputs, cache=cache, **more)
+    rows[:] = [found[:, -1:]]
+    return found[:, -n:]
+Model.__call__ = sabotaged
+""",
+    # The state of a cache lacks the arrays of its last layer.
+    "hides_a_layer": """
+from mlx_lm.models.cache import KVCache
+from mlx_lm.models.llama import Model
+class Sabotaged(KVCache):
+    state = ()
+make = Model.make_cache
+Model.make_cache = lambda self: [*make(self)[:-1], Sabotaged()]
+""",
 }

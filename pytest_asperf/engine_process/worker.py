@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -65,6 +65,8 @@ class RunRemains:
     #: Logits by position: the last one's, and those of tokens that were decoded again with the
     #: run's state before them. Empty if the engine does not show them.
     rows: Mapping[int, GroupedRow]
+    #: the likeliest token after each position, if the run chose one
+    chosen: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +277,8 @@ def _tokens(value: object) -> list[int]:
 
 
 def _remains(answer: Mapping[str, Any]) -> RunRemains:
-    return RunRemains(optional(answer, "n_held", int), _grouped_rows(answer))
+    chosen = {int(at): int(token) for at, token in answer["chosen"].items()}
+    return RunRemains(optional(answer, "n_held", int), _grouped_rows(answer), chosen)
 
 
 def _grouped_rows(answer: Mapping[str, Any]) -> dict[int, GroupedRow]:

@@ -103,6 +103,8 @@ class ExaminedRun:
         n, last = len(self.tokens), self.left.rows.get(len(self.tokens) - 1)
         yield guards.skipped_work(n, self.left.n_held, self.left.rows)
         yield guards.other_logits(self.tokens, self.left.rows, self.computed, self.text)
+        if not (self.text and guards.predicts_nothing(self.tokens, self.text)):
+            yield guards.unlikely_choice(self.left.chosen, self.computed)
         if self.new_last is not None and last is not None:
             yield guards.ignored_context(n, self.n_changed, last, self.new_last)
         if self.new_ns is not None:

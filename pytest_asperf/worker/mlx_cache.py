@@ -59,7 +59,7 @@ class MlxCaches:
             with refusing("decode"):
                 batch = mx.array([list(tokens[start : start + n_batch])])
                 rows = self._model(batch, cache=cache)[0]
-                mx.eval(rows, [layer.state for layer in cache])
+                mx.eval(rows, arrays_of(cache))
                 if len(rows) != batch.shape[1]:  # MLX reads beyond the end of an array
                     raise RefusalError("decode", f"{len(rows)} rows of {batch.shape[1]} tokens")
                 for position in positions:
@@ -76,6 +76,11 @@ class MlxCaches:
             raise RefusalError("kv-cache", f"{what}: {quoted(err)}") from err
         if not any(isinstance(layer, mlx_lm_cache.QuantizedKVCache) for layer in cache):
             raise RefusalError("kv-cache", f"{what}: none of the model's layers can have it")
+
+
+def arrays_of(cache: Sequence[Any]) -> list[dict[str, Any]]:
+    """All arrays of a cache, for evaluation; a layer's `state` may leave some out."""
+    return [vars(part) for part in parts(cache)]
 
 
 def kv_types(cache: Sequence[Any], dtype: str) -> tuple[str, str]:
@@ -108,8 +113,17 @@ def _type_of(layer: Any, held: Any, dtype: str) -> str:
 class CacheLeftByRun:
     """A cache as a timed run left it."""
 
-    def __init__(self, model: Any, cache: list[Any], tokens: Sequence[int], last_row: Any) -> None:
+    def __init__(
+        self,
+        model: Any,
+        cache: list[Any],
+        tokens: Sequence[int],
+        last_row: Any,
+        chosen: Sequence[int],
+    ) -> None:
         self._model = model
+        #: the likeliest tokens after the last positions, as the run chose them
+        self.chosen = dict(zip(range(len(tokens) - len(chosen), len(tokens)), chosen, strict=True))
         self._cache = cache
         self._tokens = list(tokens)
         self._last_row = last_row

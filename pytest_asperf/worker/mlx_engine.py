@@ -34,7 +34,7 @@ from .engine import (
 )
 from .logits import flattened, likeliest_share, seen
 from .mlx_batch import replies_in_batch
-from .mlx_cache import CacheLeftByRun, Mark, MlxCaches, kv_types
+from .mlx_cache import CacheLeftByRun, Mark, MlxCaches, arrays_of, kv_types
 from .mlx_compat import (
     TYPE_NAMES,
     device_facts,
@@ -158,6 +158,7 @@ class MlxModel(LoadedModel):
         self._slow_by = settings.get("slow_by", 0.0)
         self._n_batch = settings.get("n_batch", _PREFILL_STEP)
         self._resident: list[int] = []
+        self._chosen: list[int] = []
         self._mark: Mark | None = None
         self._cache: list[Any] | None = None
         self._row: Any = None
@@ -234,6 +235,7 @@ class MlxModel(LoadedModel):
         clock = time.perf_counter_ns
         with self._running(tokens, depth) as cache:
             steps: list[int] = []
+            likeliest: list[int] = []
             began_ns = last_ns = clock()
             pending = row = None
             for count, token in enumerate(tokens[depth:]):
@@ -241,16 +243,16 @@ class MlxModel(LoadedModel):
                 chosen = choose(row)
                 mx.async_eval(chosen)
                 if pending is not None:
-                    pending.item()
+                    likeliest.append(pending.item())
                     last_ns, previous_ns = clock(), last_ns
                     steps.append(last_ns - previous_ns)
                 if count % _CLEAR_EVERY == 0:
                     mx.clear_cache()
                 pending = chosen
             if pending is not None:
-                pending.item()
+                likeliest.append(pending.item())
                 steps.append(clock() - last_ns)
-            self._row = row
+            self._row, self._chosen = row, [] if sampled else likeliest
             timing = _timing(self._slow_by, len(tokens) - depth, began_ns, steps)
         if sampled and not self._is_varied:
             _require_varied(choose, row)
@@ -273,7 +275,7 @@ class MlxModel(LoadedModel):
     def left_by_run(self) -> CacheLeftByRun:
         """The cache as the last timed run left it; the next run fills a new one."""
         cache, self._cache = self._cache or [], None
-        return CacheLeftByRun(self._model, cache, self._resident, self._row)
+        return CacheLeftByRun(self._model, cache, self._resident, self._row, self._chosen)
 
     def recompute(
         self, tokens: Sequence[int], positions: Sequence[int]
@@ -322,7 +324,7 @@ class MlxModel(LoadedModel):
         for start in range(0, len(ids), self._n_batch):
             rows = self._model(mx.array([ids[start : start + self._n_batch]]), cache=cache)[0]
             pieces.append(rows[max(0, first - start) :].astype(mx.float32))
-            mx.eval(pieces[-1], [layer.state for layer in cache])
+            mx.eval(pieces[-1], arrays_of(cache))
         logits = pieces[0] if len(pieces) == 1 else mx.concatenate(pieces)
         mx.eval(logits)
         self._note_context(len(ids), cache)
@@ -362,7 +364,7 @@ class MlxModel(LoadedModel):
         for start in range(0, len(tokens), self._n_batch):
             began_ns = time.perf_counter_ns()
             self._model(mx.array([list(tokens[start : start + self._n_batch])]), cache=cache)
-            mx.eval([layer.state for layer in cache])
+            mx.eval(arrays_of(cache))
             mx.clear_cache()
             steps.append(time.perf_counter_ns() - began_ns)
         return steps
@@ -374,7 +376,7 @@ class MlxModel(LoadedModel):
         mx.reset_peak_memory()
         with refusing("decode"), mlx_lm_generate.wired_limit(self._model):
             cache = self._cache_of(list(tokens[:depth]))
-            self._resident = []
+            self._resident, self._chosen = [], []
             mx.synchronize()
             yield cache
             self._cache, self._resident = cache, list(tokens)

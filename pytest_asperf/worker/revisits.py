@@ -38,13 +38,14 @@ class Revisits:
         """The traces of the last timed run; no rows if the engine does not show them."""
         left = self._find(model).left_by_run()
         if left is None:
-            return {"n_held": None, "rows": {}}
+            return {"n_held": None, "rows": {}, "chosen": {}}
         rows = {}
         for position in sorted(positions, reverse=True):
             if (row := left.row(position)) is None:
                 break
             rows[str(position)] = _grouped(row)
-        return {"n_held": left.n_held, "rows": rows}
+        chosen = {str(at): token for at, token in getattr(left, "chosen", {}).items()}
+        return {"n_held": left.n_held, "rows": rows, "chosen": chosen}
 
     def _recompute(self, model: str, tokens: list[int], positions: list[int]) -> dict[str, Any]:
         """The rows of some positions of a text, computed anew."""

@@ -115,6 +115,7 @@ def test_a_baseline_that_skips_work_is_invalid(live: Project) -> None:
         ("lost_context", ("tg8@d128", "itl8@d128")),
         ("end_only", ("pp64", "ttft64")),
         ("skips_layers", ("pp64", "ttft64")),
+        ("waits_for_the_next", ("tg64", "tg64@d128")),
     ],
 )
 def test_mlx(live: Project, mlx: EngineBuild, how: str, names: tuple[str, ...]) -> None:  # noqa: ARG001
@@ -124,6 +125,15 @@ def test_mlx(live: Project, mlx: EngineBuild, how: str, names: tuple[str, ...]) 
     python = write_sabotaged(live.path, how, "mlx")
     result = live.run(*QUICK, f"--asperf-python={python}")
     result.stdout.fnmatch_lines([f"test_it.py {'V' * len(names)} *", "*: timed-work: *"])
+
+
+@pytest.mark.usefixtures("mlx")
+def test_all_arrays_of_an_mlx_cache_are_timed(live: Project) -> None:
+    """A layer that its cache's state leaves out is computed before the clock stops, not later."""
+    live.config(engine="mlx", default_model="asperf-draft:F32", call_timeout_s=120)
+    live.test(RATES.format(names=("pp256", "pp128")))
+    python = write_sabotaged(live.path, "hides_a_layer", "mlx")
+    live.run(*SOUND, f"--asperf-python={python}").assert_outcomes(passed=2)
 
 
 def test_an_unbelievable_gain_without_logits_is_open(project: Project) -> None:

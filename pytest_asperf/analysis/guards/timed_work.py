@@ -94,6 +94,9 @@ MOST_KLD: Final = 1.0
 #: Usual KLD of a candidate's runs from a baseline whose own runs hardly differ from batches:
 #: coarser weights, at Q4_K_M instead of F16, have 0.033, or 0.044 of all (docs/benchmarks.md).
 MOST_UNLIKE_KLD: Final = 0.022
+#: Probability of a run's likeliest token by the computed logits, as a share of the likeliest one's.
+#: Sound builds differ in near-ties alone.
+_LEAST_CHOSEN: Final = 0.1
 #: A candidate that is faster by more is believed only if its work was examined.
 BELIEVABLE_SPEEDUP: Final = 2.0
 #: A run of new tokens may last this many times as long as a repeated run: after tokens that are
@@ -181,6 +184,26 @@ def other_logits(
     if predicts_nothing(tokens, text):
         return replace(finding, consequence=Consequence.WARNING)
     return finding
+
+
+def unlikely_choice(chosen: Mapping[int, int], computed: Rows) -> GuardFinding | None:
+    """Trip if a run's own choice of the likeliest next token is unlikely by the computed logits.
+
+    Logits that are read once a run has ended do not show that each of its steps had its own.
+    """
+    shares = {
+        position: math.exp(row[chosen[position] % len(row)] - max(row))
+        for position, row in computed.items()
+        if position in chosen
+    }
+    position = min(shares, key=shares.__getitem__, default=0)
+    if not shares or shares[position] >= _LEAST_CHOSEN:
+        return None
+    return Guard.TIMED_WORK.finding(
+        f"the token that a timed run chose after position {position} is {shares[position]:.2g} "
+        "times as likely as the likeliest one in a batch of the same tokens",
+        f"the likeliest token of each step is at least {_LEAST_CHOSEN:g} times as likely there",
+    )
 
 
 def differ(left: Rows, true: Rows) -> bool:
