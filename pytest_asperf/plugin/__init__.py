@@ -105,7 +105,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     run: listings of tests, fixtures or markers start nothing that the project's file names.
     """
     config = session.config
-    silent = config.get_verbosity() < 0 or config.getoption("setuponly", default=False)
+    silent = config.get_verbosity() < 0
     terminal: TerminalReporter | None = config.pluginmanager.get_plugin("terminalreporter")
     if silent or only_lists(config) or _is_xdist_worker(config) or terminal is None:
         return

@@ -34,7 +34,7 @@ MARKERS: Final = (
 )
 
 #: Pytest's options that run no test, by their places in its configuration.
-_LISTINGS: Final = ("collectonly", "showfixtures", "show_fixtures_per_test", "setupplan")
+_LISTINGS: Final = ("collectonly", "showfixtures", "show_fixtures_per_test", "setuponly")
 
 
 def was_configured(config: pytest.Config) -> bool:

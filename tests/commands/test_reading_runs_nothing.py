@@ -306,6 +306,7 @@ def test_gate(gate):
         "--fixtures",
         "--fixtures-per-test",
         "--setup-plan",
+        "--setup-only",
         "--markers",
         "--help",
         "-k nothing",
@@ -324,7 +325,11 @@ def test_collecting_runs_nothing(
 
 
 @pytest.mark.parametrize(
-    "words", ["--collect-only", "--fixtures", "--fixtures-per-test", "--setup-plan", "--markers"]
+    "words",
+    [
+        *("--collect-only", "--fixtures", "--fixtures-per-test", "--setup-plan", "--setup-only"),
+        "--markers",
+    ],
 )
 def test_collecting_writes_nothing(
     pytester: pytest.Pytester, mark: Path, plugins: list[str], words: str
