@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, NamedTuple
 
+from pytest_asperf.analysis.stats.estimate import memory_text
 from pytest_asperf.builds.environment import (
     declared_environment,
     file_digest,
@@ -158,12 +159,18 @@ def _clean(tree: Path, build: Path) -> None:
 _BROKEN: Final = (
     *(tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, lzma.LZMAError),
     *(EOFError, RuntimeError, NotImplementedError),
+    KeyError,  # tarfile's, of a hard link to a file that it has not
 )
 _PROGRAMS: Final = ("llama-bench", "llama-server", "libllama.so", "libllama.dylib")
+_SUFFIX: Final = re.compile(r"\.(zip|tgz|txz|tar(\.\w+)?)$", re.IGNORECASE)
 _PROJECT: Final = re.compile(r'^\s*project\(\s*"?llama\.cpp', re.MULTILINE)
 #: The first bytes of a program, of which some are its kind and processor.
 _HEAD_BYTES: Final = 20
 _READ_BYTES: Final = 2**20
+_MOST_LINKS: Final = 8
+#: A release is no larger than this, or its files are at most so many times as large as itself.
+_USUAL_BYTES: Final = 2**30
+_MOST_PACKED: Final = 50
 _ELF_KIND: Final = 6
 _ELF_MACHINE: Final = slice(18, 20)
 _MACH_O: Final = (b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe")
@@ -182,9 +189,7 @@ def declared_archive(source: Archive, cache: Path) -> dict[str, Any]:
 
 def archive_recipe(source: Archive, cache: Path) -> Recipe:
     """Everything that decides a release."""
-    name = source.path.name
-    title = name[: -len(".zip" if name.lower().endswith(".zip") else ".tar.gz")]
-    return Recipe(title, declared_archive(source, cache))
+    return Recipe(_SUFFIX.sub("", source.path.name), declared_archive(source, cache))
 
 
 def unpack_release(source: Archive, _recipe: Recipe, job: Job) -> dict[str, Any]:
@@ -197,8 +202,9 @@ def unpack_release(source: Archive, _recipe: Recipe, job: Job) -> dict[str, Any]
 def folder_in(source: Archive) -> PurePosixPath:
     """The folder of the binaries and libraries in a release."""
     found: dict[str, list[_Member]] = {name: [] for name in _PROGRAMS}
-    for member in _members(source.path):
-        found.get(member.path.name, []).append(member)
+    members = {posixpath.normpath(member.path): member for member in _members(source.path)}
+    for member in members.values():
+        found.get(member.path.name, []).append(_behind_links(member, members, source.path))
     programs = next(filter(None, found.values()), [])
     if not all(_is_of_this_system(member.head) for member in programs) or not programs:
         raise BuildError(
@@ -294,13 +300,41 @@ class _Member(NamedTuple):
 
     path: PurePosixPath
     head: bytes = b""
-    target: str = ""
+    target: str = ""  #: from the folder that it is in
+    nbytes: int = 0
+
+
+def _behind_links(member: _Member, members: Mapping[str, _Member], archive: Path) -> _Member:
+    """A file with the content that its links lead to; a BuildError if they lead to none."""
+    at = member
+    for _ in range(_MOST_LINKS):
+        if not at.target:
+            return member._replace(head=at.head)
+        place = posixpath.normpath(posixpath.join(posixpath.dirname(at.path), at.target))
+        if (behind := members.get(place)) is None:
+            break
+        at = behind
+    raise BuildError(
+        f"{printable(archive)} has {printable(member.path)} as a link to {shown(at.target, 80)}, "
+        "behind which is no file",
+        remedy="get the archive from its publisher again, or pack the whole folder of binaries",
+    )
 
 
 def _members(archive: Path) -> list[_Member]:
+    members, nbytes, most = [], 0, max(_USUAL_BYTES, _MOST_PACKED * archive.stat().st_size)
     with _explained_damage(archive):
         read = _members_of_zip if _is_zip(archive) else _members_of_tar
-        members = list(read(archive))
+        for member in read(archive):
+            members.append(member)
+            nbytes += member.nbytes
+            if nbytes > most:
+                raise BuildError(
+                    f"{printable(archive)} would unpack to more than {memory_text(most)}",
+                    why="it could fill the disk; binaries shrink to a quarter or so",
+                    remedy="get the archive from its publisher again, or unpack it, and name the "
+                    "folder",
+                )
     links: set[PurePosixPath] = set()
     for member in members:
         place = posixpath.normpath(member.path)
@@ -329,7 +363,7 @@ def _members_of_zip(archive: Path) -> Iterator[_Member]:
                 yield _Member(path, target=file.read(one).decode(errors="replace"))
             elif not one.is_dir():
                 with file.open(one) as content:
-                    yield _Member(path, content.read(_HEAD_BYTES))
+                    yield _Member(path, content.read(_HEAD_BYTES), nbytes=one.file_size)
 
 
 def _members_of_tar(archive: Path) -> Iterator[_Member]:
@@ -338,14 +372,21 @@ def _members_of_tar(archive: Path) -> Iterator[_Member]:
             path, content = PurePosixPath(one.name), tar.extractfile(one) if one.isreg() else None
             if one.issym():
                 yield _Member(path, target=one.linkname)
+            elif one.islnk():  # its target starts at the archive's root
+                yield _Member(path, target=posixpath.relpath(one.linkname, path.parent))
+            elif content is not None:
+                yield _Member(path, content.read(_HEAD_BYTES), nbytes=one.size)
             elif not one.isdir():
-                yield _Member(path, content.read(_HEAD_BYTES) if content else b"")
+                raise tarfile.SpecialFileError(one)
         while tar.fileobj.read(_READ_BYTES):
             pass  # the checksum is behind the last file
 
 
 def _is_zip(archive: Path) -> bool:
-    return archive.name.lower().endswith((".zip", ".whl"))
+    with archive.open("rb") as file:
+        begins_as_zip = file.read(4) == b"PK\x03\x04"
+    is_named_zip = archive.name.lower().endswith((".zip", ".whl"))
+    return begins_as_zip or (is_named_zip and not tarfile.is_tarfile(archive))
 
 
 @contextmanager
@@ -353,8 +394,10 @@ def _explained_damage(archive: Path) -> Iterator[None]:
     try:
         yield
     except _BROKEN as error:
+        # tarfile lists each way in which it cannot be read.
+        reason = "it is no archive" if "\n- method" in str(error) else printable(str(error), 200)
         raise BuildError(
-            f"{printable(archive)} cannot be unpacked: {printable(str(error), 200)}",
+            f"{printable(archive)} cannot be unpacked: {reason}",
             remedy="download it again, and compare its size with the published one",
         ) from None
 

@@ -212,6 +212,7 @@ def _engine_checks(build: Build, made: MadeBuild, build_cache: BuildCache) -> Se
     if has_programs(source):
         folder = made.folder / str(made.found["folder"])
         engines = {engine for engine, name in _FIRST_PROGRAMS if (folder / name).exists()}
+        engines = engines or {"llama_cpp"}  # libraries alone
     elif isinstance(source, Packages):
         engines = set(source.engines)
     checks = []

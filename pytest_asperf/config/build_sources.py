@@ -5,6 +5,7 @@ Errors of making a build are raised when it is made.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 #: The suffixes that installers accept in a path.
 ARCHIVES: Final = (".whl", ".tar.gz", ".zip")
 #: A file of a llama.cpp release, such as llama-b10429-bin-ubuntu-x64.tar.gz.
-_RELEASE: Final = re.compile(r".+-bin-.+(\.zip|\.tar\.gz)", re.IGNORECASE)
+_RELEASE: Final = re.compile(r".+-bin-.+\.(zip|tgz|txz|tar(\.(gz|xz|bz2))?)", re.IGNORECASE)
 #: A source archive of llama.cpp itself, such as llama.cpp-b10429.tar.gz.
 _LLAMA_CPP: Final = "llama-cpp"
 #: llama.cpp's build number, as its releases are tagged.
@@ -204,7 +205,7 @@ def split_build(text: str, *, where: str) -> tuple[str, tuple[str, ...]]:
 def anchored(text: str, folder: Path) -> str:
     """A build as it is written in a file of a folder, with an absolute path if it names one."""
     name, *_ = re.split(r",(?=\s*[A-Za-z_]\w*\s*=(?!=))", text, maxsplit=1)
-    is_place = has_separator(name) or name.lower().endswith(ARCHIVES)
+    is_place = has_separator(name) or _is_archive(name)
     if not is_place or is_url(name) or _URL_REQUIREMENT.match(name):
         return text
     return f"{parse_path(name, folder)}{text[len(name) :]}"
@@ -225,7 +226,7 @@ def parse_source(
         return ServerUrl(URL_RULE.checked(text, where))
     if _URL_REQUIREMENT.match(text):
         return _packages([text], folder, where=where)
-    if has_separator(text) or text.lower().endswith(ARCHIVES):
+    if has_separator(text) or _is_archive(text):
         return _place(text, folder, where=where)
     name = re.split(r"[\[<>=!~;@\s]", text, maxsplit=1)[0]
     if _VERSIONED.match(text) or canonical(name) in DISTRIBUTIONS:
@@ -248,8 +249,9 @@ def parse_table(keys: Mapping[str, Any], folder: Path, *, where: str) -> Source:
     rules = Rules(folder)
     if kind == "tools":
         path = table.need("tools", rules.path)
-        is_release = path.name.lower().endswith(ARCHIVES)
-        return Archive(path) if is_release else ToolsFolder(table.need("tools", rules.tools))
+        if _is_archive(path.name) and not path.is_dir():
+            return Archive(path)
+        return ToolsFolder(table.need("tools", rules.tools))
     if kind == "url":
         return ServerUrl(table.need("url", rules.url))
     env = tuple(sorted((table.get("env", _ENV) or {}).items()))
@@ -285,6 +287,10 @@ def _kind_of(keys: Collection[str], *, where: str) -> str:
     return kind
 
 
+def _is_archive(name: str) -> bool:
+    return name.lower().endswith(ARCHIVES) or _RELEASE.fullmatch(name) is not None
+
+
 def _place(text: str, folder: Path, *, where: str) -> Source:
     """Read a path by its actual content."""
     path = Rules(folder).path.checked(text, where)
@@ -292,14 +298,22 @@ def _place(text: str, folder: Path, *, where: str) -> Source:
     if at and not path.exists() and not text.lower().endswith(ARCHIVES):
         repository_path = Rules(folder).path.checked(repository, where)
         return Checkout(repository_path, _COMMIT.checked(commit, where))
-    if _RELEASE.fullmatch(path.name):
+    if _RELEASE.fullmatch(path.name) and not path.is_dir():
         return Archive(path)
-    if path.name.lower().endswith(ARCHIVES):
+    if path.name.lower().endswith(ARCHIVES) and not path.is_dir():
         return _packages([text], folder, where=where)
     if not path.exists():
         raise ConfigError(
             f"{where}: {shown(text)}: there is no such file or folder",
             remedy="correct the path; docs/builds.md lists the kinds of files and folders",
+        )
+    if not path.is_dir() and not os.access(path, os.X_OK):
+        raise unusable(
+            where,
+            text,
+            "name a release by a file such as llama-b10429-bin-ubuntu-x64.tar.gz (or .zip, .tgz, "
+            ".tar.xz), a wheel, a folder of binaries, or an interpreter",
+            why="it is no program that can be run",
         )
     if not path.is_dir():
         return Interpreter(Rules(folder).interpreter.checked(text, where))
@@ -317,7 +331,11 @@ def _numbered(number: re.Match[str], folder: Path, engine: Engine, *, where: str
     text = number[0]
     known = re.compile(rf"llama-{text}(-bin-.+)?")
     near = sorted(path.name for path in folder.glob(f"llama-{text}*"))
-    releases = [name for name in near if known.fullmatch(name)]
+    releases = [
+        name
+        for name in near
+        if known.fullmatch(name) and (_RELEASE.fullmatch(name) or (folder / name).is_dir())
+    ]
     if len(releases) > 1:
         raise ConfigError(
             f"{where}: {text} is ambiguous: {folder} has {listing(releases)}",

@@ -63,6 +63,7 @@ def programs(tmp_path: Path) -> Path:
     [
         ("llama-b9000-bin-ubuntu-x64.zip", "build/bin"),
         ("llama-b9000-bin-ubuntu-x64.tar.gz", "llama-b9000"),
+        ("llama-b9000-bin-ubuntu-x64.tgz", "."),
     ],
 )
 def test_a_release_is_unpacked_once(
@@ -114,6 +115,78 @@ def test_a_release_for_another_system(
     taken = MachineQueue(tmp_path / "turn", print).turn()
     with taken, pytest.raises(BuildError, match="for this system"):
         build_cache().existing(Build("b9000", source), "llama_tools")
+
+
+@pytest.mark.parametrize("suffix", [".zip", ".tar.gz"])
+@pytest.mark.parametrize("target", ["llama", "llama-bench"])
+def test_a_program_that_is_a_link_to_nothing(
+    programs: Path, tmp_path: Path, build_cache: OpenBuildCache, suffix: str, target: str
+) -> None:
+    """It is named with its link before it is unpacked; one that leads to a program is good."""
+    (programs / "llama-bench").rename(programs / "real")
+    (programs / "llama-bench").symlink_to(target)
+    path = tmp_path / f"llama-b9000-bin-ubuntu-x64{suffix}"
+    source = Archive(packed(programs, path, "bin"))
+    taken = MachineQueue(tmp_path / "turn", print).turn()
+    with taken, pytest.raises(BuildError, match=f"bin/llama-bench as a link to '{target}'"):
+        build_cache().existing(Build("b9000", source), "llama_tools")
+    (programs / "llama").symlink_to("real")
+    (programs / "llama-bench").unlink()
+    (programs / "llama-bench").symlink_to("llama")
+    packed(programs, path, "bin")
+    ready = build_cache().ready(Build("b9000", source), "llama_tools")
+    assert said(ready.engine.tools) == "one"
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (tarfile.LNKTYPE, "as a link to '../none', behind which is no file"),
+        (tarfile.FIFOTYPE, "cannot be unpacked: 'bin/llama-bench' is a special file"),
+        (tarfile.CHRTYPE, "cannot be unpacked: 'bin/llama-bench' is a special file"),
+    ],
+)
+def test_a_program_that_is_no_file(
+    tmp_path: Path, build_cache: OpenBuildCache, kind: bytes, reason: str
+) -> None:
+    """A hard link to nothing, a pipe and a device are errors before anything is unpacked."""
+    path = tmp_path / "llama-b9000-bin-x64.tar.gz"
+    with tarfile.open(path, "w:gz") as tar:
+        one = tarfile.TarInfo("bin/llama-bench")
+        one.type, one.linkname = kind, "none"
+        tar.addfile(one)
+    with pytest.raises(BuildError) as caught:
+        build_cache().existing(Build("b9000", Archive(path)), "llama_tools")
+    assert reason in caught.value.what
+
+
+def test_an_archive_that_would_fill_the_disk(
+    programs: Path, tmp_path: Path, build_cache: OpenBuildCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files are many times as large as itself: nothing of it is unpacked."""
+    monkeypatch.setattr("pytest_asperf.builds.programs._USUAL_BYTES", 2**20)
+    (programs / "zeros").write_bytes(bytes(2**22))
+    source = Archive(packed(programs, tmp_path / "llama-b9000-bin-x64.tar.gz", "."))
+    with pytest.raises(BuildError, match="would unpack to more than 1 MiB"):
+        build_cache().existing(Build("b9000", source), "llama_tools")
+    (programs / "zeros").unlink()
+    packed(programs, source.path, ".")
+    build_cache().ready(Build("b9000", source), "llama_tools")
+
+
+@pytest.mark.parametrize(("made", "named"), [(".zip", ".tar.gz"), (".tar.gz", ".zip")])
+def test_an_archive_with_the_suffix_of_another_kind(
+    programs: Path, tmp_path: Path, build_cache: OpenBuildCache, made: str, named: str
+) -> None:
+    """Its content decides how it is read; a page of an error is no archive."""
+    path = packed(programs, tmp_path / f"b{made}", ".").rename(tmp_path / f"b-bin-x64{named}")
+    ready = build_cache().ready(Build("b", Archive(path)), "llama_tools")
+    assert said(ready.engine.tools) == "one"
+    path.write_text("<html>not found</html>")
+    with pytest.raises(
+        BuildError, match=r"cannot be unpacked: (it is no archive|File is not a zip)"
+    ):
+        build_cache().existing(Build("b", Archive(path)), "llama_tools")
 
 
 def test_a_release_with_two_builds(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 import zipfile
 from pathlib import Path
 
@@ -87,6 +88,15 @@ def test_a_build_is_made_listed_and_pruned(asperf: Asperf) -> None:
     os.utime(folder / "made.json", (0, 0))
     assert "removed 1 builds" in asperf("prune", "--older-than=30", "--yes").stdout
     assert asperf.folders() == []
+
+
+def test_libraries_alone_are_loaded(asperf: Asperf, tmp_path: Path) -> None:
+    """A release without programs is no good build before its libraries were loaded."""
+    with zipfile.ZipFile(tmp_path / "llama-b9000-bin-x64.zip", "w") as release:
+        release.writestr("bin/libllama.so", Path(sys.executable).read_bytes()[:64])
+    done = asperf("make", "llama-b9000-bin-x64.zip")
+    assert done.exit_code == 4
+    assert "cannot use the libraries of" in " ".join(done.output.split())
 
 
 def test_again_makes_it_anew(asperf: Asperf) -> None:

