@@ -214,7 +214,7 @@ def end_of(item: pytest.Item) -> AsperfError | VerdictError | None:
     if course.has_asserted or is_recorded:
         return None
     if not course.measured:
-        return None if course.errors else _unused_by(item)  # it may be about an error
+        return _unused_by(item)
     from pytest_asperf.errors import ConfigError, listing
 
     what = list(dict.fromkeys(course.measured))
@@ -244,10 +244,13 @@ def _unused_by(item: pytest.Item) -> AsperfError | None:
     taken = [name for name, value in values.items() if getattr(type(value), "needs_use", False)]
     if not taken and not _course_of(item).has_late_fixtures:
         return None
-    from pytest_asperf.errors import ConfigError
+    from pytest_asperf.errors import ConfigError, printable
 
+    fault = "never uses it"
+    if errors := _course_of(item).errors:
+        fault = f"only caught: {printable(errors[0].what, 120)}"
     return ConfigError(
-        f"{item.name} has {taken[0] if taken else 'a fixture'} and never uses it",
+        f"{item.name} has {taken[0] if taken else 'a fixture'} and {fault}",
         why="it measures nothing, and would pass on every machine",
         remedy=f"write an assertion, such as {_example_of(item)}, or leave the fixture out",
     )

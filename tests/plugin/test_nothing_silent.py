@@ -267,8 +267,6 @@ NEVER_USED = {
 }
 USED = [
     F16 + "def test_it(model):\n    assert model.quant == 'F16'\n",
-    SPECULATIVE + "def test_it(speculation):\n    with pytest.raises(ConfigError):\n"
-    "        speculation.drafted_by('nonsense')\n",
     "@pytest.fixture\ndef q8(ladder):\n    return ladder['Q8_0']\n"
     + LADDER
     + "def test_it(q8):\n    assert q8.ppl > 1\n",
@@ -286,6 +284,15 @@ USED = [
 def test_a_fixture_that_is_never_used_is_an_error(project: Project) -> None:
     """Its test measures nothing; the error names the fixture, and an assertion."""
     told = {source: f"has {name} and never uses it" for source, name in NEVER_USED.items()}
+    caught = "    with pytest.raises(Exception):\n        assert "
+    told |= {
+        f"{Q8}def test_it(perplexity):\n{caught}perplexity\n": (
+            "has perplexity and only caught: <Quant fake:Q8_0 vs F16> is used as a truth value"
+        ),
+        f"{F16}def test_it(throughput):\n{caught}throughput('tg-8') >= 1\n": (
+            "has throughput and only caught: throughput: 'tg-8' is not a workload"
+        ),
+    }
     project.rejects("{}", told, *GATED)
 
 
