@@ -307,7 +307,7 @@ def _way(source: MadeSource) -> _Way:
         "installed, or compiled, which may last minutes,",
         environment.declared_environment,
         environment.environment_recipe,
-        environment.require_packages,
+        programs.require_distributions,
         environment.make_environment,
     )
 

@@ -246,6 +246,21 @@ def require_source(source: Packages) -> None:
     require_packages(source)
 
 
+def require_distributions(source: Packages) -> None:
+    """Raise BuildError for packages that the index lacks, and files that pip cannot install."""
+    for path in source.files:
+        if path.suffix == ".whl":
+            continue
+        names = {member.path.name for member in _members(path)}
+        if names.isdisjoint({"pyproject.toml", "setup.py"}):
+            raise BuildError(
+                f"{printable(path)} cannot be installed: it has no pyproject.toml and no setup.py",
+                remedy="if it is a release of llama.cpp, name it as llama-b10429-bin-NAME.tar.gz "
+                "is named, or declare it: tools = PATH in [tool.asperf.builds.NAME]",
+            )
+    require_packages(source)
+
+
 def source_recipe(source: Packages, cache: Path) -> Recipe:
     """Everything that decides binaries compiled from a source distribution."""
     title = " ".join([*source.requirements, *(path.name for path in source.files)])

@@ -291,6 +291,17 @@ def test_a_wheel_that_does_not_fit(
         build_cache().existing(Build("wheel", source), "llama_cpp")
 
 
+def test_a_release_of_another_name(
+    programs: Path, tmp_path: Path, build_cache: OpenBuildCache
+) -> None:
+    """It is no distribution that pip installs; the message has the name that a release needs."""
+    path = packed(programs, tmp_path / "llama-b9000.tar.gz", "build")
+    taken = MachineQueue(tmp_path / "turn", print).turn()
+    with taken, pytest.raises(BuildError, match="has no pyproject") as caught:
+        build_cache().existing(Build("b9000", Packages(files=(path,))), "llama_cpp")
+    assert "llama-b10429-bin-NAME.tar.gz" in caught.value.remedy
+
+
 @pytest.fixture
 def source_tree(tmp_path: Path) -> Path:
     """A tree that is llama.cpp's to CMake, and prints its build number."""
