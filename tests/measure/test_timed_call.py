@@ -58,6 +58,8 @@ def _found(call: TimedCall, run: RawRun) -> list[str]:
         (64, repeat((6.6, 0)), repeat(10), True),
         (64, chain([(30, 0)], repeat((6.6, 0))), cycle([10, 11]), True),
         (64, cycle([(10, 0), (14, 0)]), chain([14] * 9, cycle([12, 10])), False),
+        # Other work begins after the first of them, and slows all that follow.
+        (64, chain([(80, 0)], cycle([(150, 0), (110, 0), (170, 0)])), cycle([150, 110]), False),
     ],
 )
 def test_new_tokens_are_as_fast_as_repeated_ones(
