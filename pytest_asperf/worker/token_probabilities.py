@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import pairwise
+from statistics import median
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 _LISTED: Final = 2048
 #: Tokens of a reply whose gaps show how many steps it had.
 _WATCHED: Final = 16
+_WATCHED_TIMES: Final = 3
 #: The smallest probability in single precision.
 _LEAST: Final = -103.0
 #: The listed probabilities may exceed 1 by so much.
@@ -120,8 +122,8 @@ class TokenProbabilities:
         """The likeliest tokens after a prompt that was read before, and the time of the request.
 
         The server reports how many tokens it drafted by itself, and how many of them it accepted.
-        All its rounds are one here. Once, the request is sent again as a stream, whose gaps show
-        how many steps there were.
+        All its rounds are one here. Once, the request is sent again as streams, whose gaps show
+        how many steps there were: the median of each, as a busy machine adds and hides some.
         """
         asked = {"prompt": list(prompt), **_GREEDY, "cache_prompt": True, "id_slot": 0}
         self._post("/completion", {**asked, "n_predict": 1})
@@ -140,7 +142,8 @@ class TokenProbabilities:
         if n_new >= _WATCHED and not self._is_watched:
             self._is_watched = True
             streamed = {**asked, "n_predict": n_new, "stream": True}
-            gaps = self._gaps(streamed)
+            replies = [self._gaps(streamed) for _ in range(_WATCHED_TIMES)]
+            gaps = list(map(median, zip(*replies, strict=False)))
         return {"tokens": tokens, "elapsed_ns": elapsed_ns, "rounds": rounds, "gaps_ns": gaps}
 
     def _gaps(self, asked: Mapping[str, Any]) -> list[int]:

@@ -432,3 +432,9 @@ def test_broken_logits_says_what_they_are(row: Mapping[str, Any], found: str) ->
     guard_finding = _logits(**row)
     assert guard_finding is not None
     assert guard_finding.found.endswith(found)
+
+
+def test_tokens_that_were_read_at_once_show_no_steps() -> None:
+    """A busy client reads a whole reply at once: its gaps contradict no count of drafts."""
+    assert guards.false_drafts(23, 20, 32, (0,) * 31) is None
+    assert guards.false_drafts(23, 20, 32, (10,) * 31) is not None

@@ -79,6 +79,13 @@ def test_a_reply_says_how_much_of_it_was_drafted() -> None:
     assert shown.likeliest([BOS, 1], reply["tokens"]) == (reply["tokens"], [0.0] * 4)
 
 
+def test_a_gap_is_the_median_of_several_replies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine, one reply of a sound llama-server had gaps within its steps."""
+    shown, gaps = shown_by(ProbabilityServer()), iter([[5, 1, 0], [5, 9, 3], [9, 1, 3]])
+    monkeypatch.setattr(shown, "_gaps", lambda _asked: next(gaps))
+    assert shown.drafted([BOS, 1], 16)["gaps_ns"] == [5, 1, 3]
+
+
 def test_a_drafted_token_that_is_not_the_likeliest_has_a_gap() -> None:
     """The gap is in nats, and the token in its place is the likeliest after the same text."""
     shown = shown_by(ProbabilityServer(harm="drafts wrongly"))

@@ -110,7 +110,7 @@ def _false_steps(accepted: int, gaps: Sequence[int]) -> Iterator[str]:
     """The accepted tokens of a reply come without a gap, each with one of the target's own."""
     longest = sorted(gaps)[max(0, accepted - 1) :]
     share = sum(longest) / max(1, sum(gaps))
-    if accepted and gaps and share < STEPS_SHARE:
+    if accepted and sum(gaps) and share < STEPS_SHARE:  # 0 if all tokens were read at once
         yield (
             f"{accepted} of {len(gaps) + 1} tokens accepted, where the {len(longest)} longest gaps "
             f"between tokens have {share:.0%} of the time"
