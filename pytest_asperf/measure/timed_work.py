@@ -241,9 +241,11 @@ class TimedCall:
         If the latter is slower, the machine may have been busy. So there are several comparisons,
         each with tokens that are new to the engine, and one with like times ends them, unless the
         repeated run is as slow by its wait for a core alone. Otherwise the medians count, of as
-        many as a scheduler needs to treat both alike. The least times of whole texts count instead,
-        so that no slow moment hides a beginning that was kept; and in the end the second least, as
-        one of both may have run before other work began.
+        many as a scheduler needs to treat both alike.
+
+        A new run of a whole text is slower if two figures show it. The least times, so that no slow
+        moment hides a beginning that was kept; in the end the second least, as one of both may have
+        run before other work began. And the median ratio, as a core may change its speed.
         """
         last = len(self.tokens) - 1
 
@@ -253,23 +255,41 @@ class TimedCall:
         compared = [(run.elapsed_ns, time_new())]
         new_last = self.worker.revisit(self.name, [last]).rows.get(last)
         while True:
-            counted = compared if self._is_whole else compared[-1:]
-            nth = 1 if len(counted) > _MORE_COMPARISONS else 0
-            run_ns, new_ns = (sorted(times)[nth] for times in zip(*counted, strict=True))
-            working_ns = min(run_ns, run.elapsed_ns - run.waited_ns)
-            is_alike = not guards.repeated_result(working_ns, new_ns, self._most_repeated)
-            spent_ns = sum(map(sum, compared))
-            if is_alike and (not self._is_whole or spent_ns >= _COMPARED_NS):
-                return run_ns, new_ns, new_last
-            is_enough = len(compared) > _MORE_COMPARISONS and spent_ns >= _SLOWER_NS
-            is_most = len(compared) >= _MOST_COMPARISONS or spent_ns >= _MOST_COMPARED_NS
-            if is_enough and (is_most or not self._is_whole):
-                if not self._is_whole:
-                    run_ns, new_ns = (round(median(times)) for times in zip(*compared, strict=True))
-                return run_ns, new_ns, new_last
+            n, spent_ns = len(compared), sum(map(sum, compared))
+            is_last = n > _MORE_COMPARISONS and spent_ns >= _SLOWER_NS
+            if self._is_whole:
+                is_last &= n >= _MOST_COMPARISONS or spent_ns >= _MOST_COMPARED_NS
+                found = _least_and_typical(compared)
+            else:
+                found = [_medians(compared) if is_last else compared[-1]]
+            working_ns = run.elapsed_ns - run.waited_ns
+            is_alike = not any(
+                guards.repeated_result(min(run_ns, working_ns), new_ns, self._most_repeated)
+                for run_ns, new_ns in found
+            )
+            if is_last or (is_alike and (not self._is_whole or spent_ns >= _COMPARED_NS)):
+                return *min(found, key=_slowdown), new_last
             self.time(self.tokens)
             run = self.time(self.tokens)
             compared.append((run.elapsed_ns, time_new()))
+
+
+def _slowdown(times: tuple[int, int]) -> float:
+    """The time of a run of new tokens over that of a repeated run."""
+    run_ns, new_ns = times
+    return new_ns / run_ns
+
+
+def _medians(compared: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    run_ns, new_ns = (round(median(times)) for times in zip(*compared, strict=True))
+    return run_ns, new_ns
+
+
+def _least_and_typical(compared: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The least time of either run, or the second least of many, and the median comparison."""
+    nth = 1 if len(compared) > _MORE_COMPARISONS else 0
+    run_ns, new_ns = (sorted(times)[nth] for times in zip(*compared, strict=True))
+    return [(run_ns, new_ns), sorted(compared, key=_slowdown)[len(compared) // 2]]
 
 
 def _drawn(n_tokens: int, depth: int, coin: random.Random) -> list[int]:
