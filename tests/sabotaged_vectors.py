@@ -24,6 +24,16 @@ def sabotaged_vector(context, i):
     return ctypes.cast(kept[0], ctypes.POINTER(ctypes.c_float))
 L.llama_get_embeddings_seq = sabotaged_vector
 """,
+    # One number of all vectors is zero.
+    "dead_number": """
+get_vector, kept = L.llama_get_embeddings_seq, []
+def sabotaged_vector(context, i):
+    n = L.llama_model_n_embd(L.llama_get_model(context))
+    kept[:] = [(ctypes.c_float * n)(*get_vector(context, i)[:n])]
+    kept[0][7] = 0
+    return ctypes.cast(kept[0], ctypes.POINTER(ctypes.c_float))
+L.llama_get_embeddings_seq = sabotaged_vector
+""",
     # Only the last 64 tokens of a text are read.
     "end_of_text": """
 def sabotaged(context, batch):

@@ -128,7 +128,8 @@ class GateRequest:
 
         def sizes(ref: ModelRef) -> TimedSizes:
             is_on_gpu = has_gpu and ref.spec.settings.n_gpu_layers != 0
-            return timed_sizes(trained_context(ref), has_gpu=is_on_gpu)
+            _, n_ctx = encoders.get(ref) or ("", trained_context(ref))
+            return timed_sizes(n_ctx, has_gpu=is_on_gpu)
 
         return default_cells(
             self.models,

@@ -21,6 +21,9 @@ _LENGTHS: Final = (40, 120, 240, 480)
 #: Tokens that a tokenizer adds to a text, at most.
 _ADDED: Final = 4
 _N_TEXTS: Final = 12
+#: A number of the vectors that varies less between texts, as a share of their median, counts as
+#: varying so much: its rounding would be all of it.
+_LEAST_SPREAD: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,20 @@ class EmbeddingsComparison:
     def drift(self) -> float:
         """The largest distance of a text's vector from the baseline's; 2 if they differ in size."""
         return _largest(self.base.alone, self.candidate.alone)
+
+    @property
+    def unlike(self) -> float:
+        """The largest change of a number of the vectors, as a share of its spread over the texts.
+
+        Both are root mean squares. It is 1 if a number no longer depends on the text, which moves
+        vectors of many numbers little.
+        """
+        base, candidate = np.asarray(self.base.alone), np.asarray(self.candidate.alone)
+        if base.shape != candidate.shape:
+            return 1.0
+        spread = base.std(axis=0)
+        changes = np.sqrt(np.mean((candidate - base) ** 2, axis=0))
+        return float(np.max(changes / np.maximum(spread, _LEAST_SPREAD * np.median(spread))))
 
     @property
     def stretch(self) -> float:

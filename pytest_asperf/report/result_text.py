@@ -513,14 +513,18 @@ def _growth(result: MemoryGrowth, *_: object) -> Words:
 def _vectors(result: SameVectors, figures: Sequence[JudgedFigure], _: Outcome) -> Words:
     alone, batched = (f"{one.estimate.point:.6f}" for one in figures[:2])
     limit = f"{figures[0].at_least:.6f}"
-    lengths = percent_text(figures[2].estimate.point, 2)
+    others = ("lengths changed by {} at most", "one number by {} of its spread over texts")
+    changed = ", ".join(
+        text.format(percent_text(one.estimate.point, 2))
+        for text, one in zip(others, figures[2:], strict=False)  # older reports have no second
+    )
     baseline = f"{1 - result.drift:.6f} in a batch from alone, {1 - result.between:.6f}"
     return Words(
         threshold=f"every cosine at least {limit}, lengths within "
         f"{percent_text(figures[2].at_most or 0, 2)}",
         bound=f"≥ {limit}",
-        measured=f"smallest cosine {alone} from the baseline, {batched} in a batch from alone"
-        f", lengths changed by {lengths} at most",
+        measured=f"smallest cosine {alone} from the baseline, {batched} in a batch from alone, "
+        + changed,
         brief=f"cosine {alone}, in a batch {batched}",
         details=(f"baseline: {baseline} between two texts (median)",),
     )

@@ -21,6 +21,9 @@ _MOST_SHARE: Final = 0.01
 #: Change of a vector's length that is accepted. In healthy builds it was at most 1.5 %, and 2.4 %
 #: or more with a q4_0 cache (docs/benchmarks.md).
 _MOST_STRETCH: Final = 0.02
+#: Change of one number of the vectors that is accepted, as a share of its spread over texts. In
+#: healthy builds it was at most 11 %, and it is 100 % or more of a number that is dead.
+_MOST_UNLIKE: Final = 0.5
 
 
 def embeddings_verdict(comparison: EmbeddingsComparison) -> Verdict:
@@ -51,6 +54,8 @@ def embeddings_verdict(comparison: EmbeddingsComparison) -> Verdict:
     ]
     stretch = Estimate.exact(comparison.stretch, SHARE)
     judged.append(("change of length", judge_limit(stretch, "<=", _MOST_STRETCH, subject)))
+    unlike = Estimate.exact(comparison.unlike, SHARE)
+    judged.append(("change of one number", judge_limit(unlike, "<=", _MOST_UNLIKE, subject)))
     pooled = tuple(
         f"{side}: pooling {ran.context.pooling}"
         for side, ran in zip(("baseline", "candidate"), comparison.ran, strict=True)

@@ -1,4 +1,5 @@
 import json
+import platform
 from collections.abc import Callable
 from dataclasses import asdict
 
@@ -6,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_asperf.hardware import macos
+from pytest_asperf.hardware import macos, probe
 from pytest_asperf.hardware.in_force import Hardware, memory_of
 from pytest_asperf.hardware.machine import Machine
 from pytest_asperf.hardware.macos import (
@@ -152,8 +153,8 @@ def test_metals_working_set_bounds_a_model(
         "/usr/sbin/ioreg": recorded("macos/m4max-40/ioreg.txt"),
         "/usr/bin/osascript": printed,
     }
-    monkeypatch.setattr(macos.probe, "run", lambda words, **_: outputs.get(words[0]))
-    monkeypatch.setattr(macos.platform, "machine", lambda: "arm64")
+    monkeypatch.setattr(probe, "run", lambda words, **_: outputs.get(words[0]))
+    monkeypatch.setattr(platform, "machine", lambda: "arm64")
     memory = memory_of(Hardware(macos.read_machine()))
     assert memory is not None
     assert memory.gpu_limit_bytes == limit

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from pytest_asperf.hardware import linux as on_linux
 from pytest_asperf.hardware import macos as on_macos
+from pytest_asperf.hardware import probe
 from pytest_asperf.hardware.conditions import (
     judge_cards,
     judge_load,
@@ -244,7 +245,7 @@ def test_a_thermal_level_that_no_source_has_is_unknown(
 ) -> None:
     """Zero is also printed for an unset key, so another source has to confirm it."""
     printed = {"/usr/bin/notifyutil": pressure, "/usr/bin/osascript": process_state}
-    monkeypatch.setattr(on_macos.probe, "run", lambda words, **_: printed.get(words[0]))
+    monkeypatch.setattr(probe, "run", lambda words, **_: printed.get(words[0]))
     found = {condition.name: condition.state for condition in on_macos.conditions()}
     assert found["thermal level"] == state
 
