@@ -187,6 +187,10 @@ def default_cells(
             checks.append(GateCheck("logits", users=_MOST_USERS))
         cells += [GateCell(moe, check) for check in checks]
     cells += [GateCell(pair.target, GateCheck.SPECULATION, pair) for pair in pairs]
+    if moe is not None and engine == "mlx":
+        # Without a GPU, MLX computes with quantized weights in 32 bits, and with these in 16.
+        floats = (replace(pair.draft, level="F16") for pair in pairs if pair.draft)
+        cells += [GateCell(ref, GateCheck.KLD) for ref in floats]
     reasons = (
         (bool(pairs), "speculation", f"{engine} cannot be stepped and rolled back here"),
         (moe is not None, "a mixture of experts", "none of your own models is one"),
