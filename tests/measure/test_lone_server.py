@@ -2,7 +2,7 @@
 
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -24,6 +24,22 @@ def _sent(request: TimedAnswer, _temperature: float) -> SentAgain:
 def _together(_asked: Sequence[tuple[str, int]], _users: int) -> list[str]:
     """No answers: these are of one user."""
     raise AssertionError
+
+
+def _is_right_for_users(
+    sent: Callable[[TimedAnswer, float], SentAgain],
+    together: Callable[[Sequence[tuple[str, int]], int], list[str]],
+    prompt: str,
+) -> bool:
+    """True if a server of four users has no finding."""
+
+    def timed() -> tuple[ServedRequest, TimedAnswer]:
+        request = ServedRequest(0, event_ns=(_MS,), closed_ns=_MS, n_output=32)
+        return request, TimedAnswer(prompt, None, 32, "")
+
+    coin = random.Random(1)  # noqa: S311
+    server = LoneServer(sent, together, len, timed, Workload("tg", 32, users=4), coin)
+    return server._of_users(timed()) is None
 
 
 def test_a_busy_client_sees_a_fast_answer_at_once() -> None:
@@ -100,13 +116,8 @@ def test_users_prompt_while_others_are_answered_and_with_several_lengths(how: st
         assert min(n for _, n in asked[1:]) >= 4 * asked[0][1]
         return answers
 
-    def timed() -> tuple[ServedRequest, TimedAnswer]:
-        answer = TimedAnswer("some words of a prompt that is long enough", None, 32, "")
-        return ServedRequest(0, event_ns=(_MS,), closed_ns=_MS, n_output=32), answer
-
-    coin = random.Random(1)  # noqa: S311
-    server = LoneServer(sent, together, len, timed, Workload("tg", 32, users=4), coin)
-    assert (server._of_users(timed()) is None) is (how == "sound")
+    prompt = "some words of a prompt that is long enough"
+    assert _is_right_for_users(sent, together, prompt) is (how == "sound")
 
 
 @pytest.mark.parametrize("is_sound", [True, False])
@@ -125,10 +136,4 @@ def test_a_batch_may_choose_another_word_from_which_the_rest_follows(*, is_sound
             answers.append(" ".join((*words, *words_after(basis, None, n_tokens - len(words)))))
         return answers
 
-    def timed() -> tuple[ServedRequest, TimedAnswer]:
-        answer = TimedAnswer("six words of a long prompt", None, 32, "")
-        return ServedRequest(0, event_ns=(_MS,), closed_ns=_MS, n_output=32), answer
-
-    coin = random.Random(1)  # noqa: S311
-    server = LoneServer(sent, together, len, timed, Workload("tg", 32, users=4), coin)
-    assert (server._of_users(timed()) is None) is is_sound
+    assert _is_right_for_users(sent, together, "six words of a long prompt") is is_sound
