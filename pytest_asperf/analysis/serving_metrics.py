@@ -7,7 +7,7 @@ function states its definition, and tokens are the server's own count, never the
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from statistics import fmean
+from statistics import fmean, median
 from typing import Final
 
 from pytest_asperf.analysis.stats.estimate import DECISION_CONFIDENCE, Estimate, nothing_measured
@@ -57,6 +57,12 @@ class LoadPoint:
     load: float
     output_rate: float
     mean_e2e_ms: float
+    tpot_ms: float | None  #: median; None if the replies have one token
+
+    @property
+    def user_rate(self) -> float | None:
+        """Generation as a user sees it, in tok/s; None if most replies came at once."""
+        return 1e3 / self.tpot_ms if self.tpot_ms else None
 
     @property
     def power(self) -> float:
@@ -212,10 +218,16 @@ def complete(requests: Sequence[ServedRequest]) -> list[ServedRequest]:
 
 def load_point(load: float, requests: Sequence[ServedRequest]) -> LoadPoint:
     """The results of a server at one load of a sweep."""
-    latencies = [e2e_ns(request) for request in complete(requests)]
-    if not latencies:
+    done = complete(requests)
+    if not done:
         raise nothing_measured("complete replies")
-    return LoadPoint(load, output_rate(requests), fmean(latencies) / _NS_PER_MS)
+    tpots_ns = [tpot_ns(request) for request in done if output_tokens(request) > 1]
+    return LoadPoint(
+        load,
+        output_rate(requests),
+        mean_e2e_ms=fmean(map(e2e_ns, done)) / _NS_PER_MS,
+        tpot_ms=median(tpots_ns) / _NS_PER_MS if tpots_ns else None,
+    )
 
 
 def knee(points: Sequence[LoadPoint]) -> LoadPoint:

@@ -140,8 +140,6 @@ def _print(measured: MeasuredSweep, work: LoadWork) -> None:
 
 
 def _rows(measured: Sequence[MeasuredLoad], work: LoadWork) -> list[list[str]]:
-    from statistics import median
-
     from pytest_asperf.analysis import serving_metrics as metrics
 
     best = max((one.point.output_rate for one in measured if one.point), default=1.0)
@@ -153,11 +151,8 @@ def _rows(measured: Sequence[MeasuredLoad], work: LoadWork) -> list[list[str]]:
             rows.append([name, *["-"] * (len(head) - 1)])
             continue
         bar = "#" * max(1, round(_BAR * one.point.output_rate / best))
-        done = metrics.complete(one.requests)
-        ttfts = [metrics.ttft_percentile(done, p).point for p in (50, 95)]
-        tpot_ms = median(map(metrics.tpot_ns, done)) / 1e6
-        # All tokens of an answer can come at once.
-        figures = [*ttfts, tpot_ms, tpot_ms and 1e3 / tpot_ms, one.point.output_rate]
+        ttfts = [metrics.ttft_percentile(one.requests, p).point for p in (50, 95)]
+        figures = [*ttfts, one.point.tpot_ms, one.point.user_rate, one.point.output_rate]
         good = metrics.goodput(one.requests, work.limits)
         texts = [f"{figure:.4g}" if figure else "-" for figure in figures]
         rows.append([f"{name:<9} {bar}", *texts, f"{good:.3g}"])
@@ -226,9 +221,11 @@ def _as_json(measured: MeasuredSweep, limits: ServiceLimits) -> dict[str, Any]:
                 "ttft_ms": {
                     f"p{p}": encode(metrics.ttft_percentile(one.requests, p)) for p in (50, 95)
                 },
-                "itl_ms": {"p50": encode(metrics.itl_percentile(one.requests, 50))},
+                "itl_ms": {"p50": encode(metrics.itl_percentile(one.requests, 50))}
+                if any(map(metrics.itl_ns, done))
+                else None,  # replies of one token, or that came at once
                 "mean_e2e_ms": one.point.mean_e2e_ms,
-                "user_rate": median(map(metrics.user_rate, done)),
+                "user_rate": one.point.user_rate,
                 "whole_request_rate": median(map(metrics.whole_request_rate, done)),
                 "mean_concurrency": metrics.mean_concurrency(one.requests),
                 "output_rate": one.point.output_rate,

@@ -101,17 +101,22 @@ def test_nothing_measured_is_an_error() -> None:
 def test_the_knee_is_where_more_load_brings_more_latency_than_rate() -> None:
     """Rate saturates at 4 users, after which latency grows alone; two loads have no knee."""
     rates = {1: 100.0, 2: 190.0, 4: 340.0, 8: 360.0, 16: 362.0}
-    points = [LoadPoint(n, rate, 1000 * n * 64 / rate) for n, rate in rates.items()]
+    points = [LoadPoint(n, rate, 1000 * n * 64 / rate, tpot_ms=None) for n, rate in rates.items()]
     assert metrics.knee(points).load == 4
     with pytest.raises(MeasurementError, match="no knee"):
         metrics.knee(points[:2])
 
 
 def test_a_sweeps_point_is_made_of_its_requests() -> None:
-    """Rate and mean latency of one load."""
+    """Rate and mean latency of one load, and the median TPOT of replies that have one."""
     point = metrics.load_point(2, [REPLY, later(100)])
     assert point.output_rate == pytest.approx(6 / 0.34)
     assert point.mean_e2e_ms == pytest.approx(230)
+    assert point.tpot_ms == 15
+    assert point.user_rate == pytest.approx(1000 / 15)
+    one_token = replace(REPLY, event_ns=REPLY.event_ns[:1], n_output=1)
+    assert metrics.load_point(2, [REPLY, one_token]).tpot_ms == 15
+    assert metrics.load_point(2, [one_token]).user_rate is None
 
 
 @settings(max_examples=40)

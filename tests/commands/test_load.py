@@ -157,8 +157,8 @@ def test_answers_that_are_not_computed_are_invalid(
     with serving(Served(words=words)) as server:
         arguments = ("load", str(server.endpoint), "--users", "1", *_SMALL, "--report=json:-")
         ended = run_asperf(*arguments)
+    assert ended.returncode == 4, ended.stderr
     data = json.loads(ended.stdout)
-    assert ended.returncode == 4
     assert data["guards"][0].startswith(f"{guard}: {finding}")
     assert data["timed_work"].startswith(finding)
 
@@ -217,11 +217,14 @@ def test_a_server_without_counts_in_its_streams_is_swept(
 
 
 def test_a_reply_that_comes_at_once_has_no_rate(run_asperf: Callable[..., Ended]) -> None:
-    """A server may keep spaces until the answer's end: TPOT is 0, and the table has a dash."""
+    """A server may keep spaces until the answer's end: TPOT is 0, and there is no rate."""
     whole = streamed([0.01, *sse(delta(20 * "  "), last(16, 20, model="m"))])
     with serving(Served(broken=whole)) as server:
-        ended = run_asperf("load", str(server.endpoint), "--users", "1", *_SMALL)
+        arguments = ("load", str(server.endpoint), "--users", "1", *_SMALL)
+        ended = run_asperf(*arguments)
+        point = json.loads(run_asperf(*arguments, "--report=json:-").stdout)["loads"][0]
     assert ended.stdout.splitlines()[1].split().count("-") == 2, ended.stdout
+    assert point["user_rate"] is point["itl_ms"] is None
 
 
 def test_users_that_wait_are_found(run_asperf: Callable[..., Ended]) -> None:
