@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pytest_asperf.config.workload import Workload
     from pytest_asperf.gate.cells import GateCheck
     from pytest_asperf.gate.judge import GateLimits
-    from pytest_asperf.gate.plan import GatePlan
+    from pytest_asperf.gate.plan import GatePlan, ShippedModels
     from pytest_asperf.measure.runner import MeasurementRunner
     from pytest_asperf.measure.workspace import Workspace
 
@@ -83,7 +83,7 @@ class GateRequest:
     builds: tuple[Build, Build]  #: baseline and candidate
     engine: Engine  #: the engine of both
     models: tuple[ModelRef, ...]  #: named by the user, or by default
-    moe: ModelRef | None  #: a mixture of experts in addition; None if the user named the models
+    shipped: ShippedModels | None  #: has further models; None if the user named the models
     pairs: tuple[Pairing, ...]  #: drafts and targets of speculation checks
     workloads: tuple[Workload | GateCheck, ...]  #: named by the user; none for the default checks
     limits: GateLimits  #: accepted limits, and the maximal cost of each check
@@ -133,7 +133,7 @@ class GateRequest:
 
         return default_cells(
             self.models,
-            self.moe,
+            self.shipped,
             self.engine,
             self.pairs,
             sizes,
@@ -158,7 +158,7 @@ def read_request(options: GateOptions, project: Workspace) -> GateRequest:
     engine = engine_of(named, builds, settings.engine)
     names = [name for word in options.workloads for name in word.split(",")]
     workloads = dict.fromkeys(parse_gated(name.strip(), where="--workload") for name in names)
-    models, moe = _models(options, project, engine)
+    models, shipped = _models(options, project, engine)
     budget = project.gate_budget
     if options.faster_by is not None:
         budget = budget.faster_by(parse_percent(options.faster_by, where="--faster-by"))
@@ -166,7 +166,9 @@ def read_request(options: GateOptions, project: Workspace) -> GateRequest:
     pairs = _pairs(options, project, engine, models)
     limits = GateLimits(budget, limit, options.max_kld)
     key_variable = settings.api_key_variable
-    return GateRequest(builds, engine, models, moe, pairs, tuple(workloads), limits, key_variable)
+    return GateRequest(
+        builds, engine, models, shipped, pairs, tuple(workloads), limits, key_variable
+    )
 
 
 def _builds(options: GateOptions, project: Workspace, engine: Engine | None) -> tuple[Build, Build]:
@@ -196,8 +198,8 @@ def _builds(options: GateOptions, project: Workspace, engine: Engine | None) -> 
 
 def _models(
     options: GateOptions, project: Workspace, engine: Engine
-) -> tuple[tuple[ModelRef, ...], ModelRef | None]:
-    """The models of the gate, and a mixture of experts in addition to the shipped one."""
+) -> tuple[tuple[ModelRef, ...], ShippedModels | None]:
+    """The models of the gate, and the shipped ones if they are these."""
     from pytest_asperf.config.settings import Settings
     from pytest_asperf.gate.plan import shipped_models_of
 
@@ -206,8 +208,8 @@ def _models(
     own = options.models or ((default,) if default != Settings().default_model else ())
     if own:
         return tuple(find(model, where="--model", engine=engine) for model in own), None
-    dense, moe = shipped_models_of(engine, project.catalogue, where="asperf gate")
-    return (dense,), moe
+    shipped = shipped_models_of(engine, project.catalogue, where="asperf gate")
+    return (shipped.dense,), shipped
 
 
 def _pairs(

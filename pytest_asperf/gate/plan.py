@@ -32,6 +32,13 @@ _LEVELS: Final[dict[Engine, str]] = {
 }
 _TARGET: Final = "asperf-target"
 _MOE: Final = "asperf-target+experts"
+#: Decodes at depth with quantized weights. Two processes of the target, with their contexts of
+#: 1,024 tokens, need 26 MB. Where they share a processor's cache with neighbors, a token of the
+#: target takes one to three times its time (docs/benchmarks.md).
+_SMALL: Final[dict[Engine, str]] = {
+    **dict.fromkeys(GGUF_ENGINES, "asperf-draft:Q4_K_M"),
+    **dict.fromkeys(MLX_ENGINES, "asperf-draft:8bit"),
+}
 #: For the shipped pair: as floats, batches differ least from single tokens, and outputs agree.
 _SHIPPED_PAIR: Final[dict[Engine, tuple[str, str]]] = {
     "llama_cpp": ("asperf-draft:Q8_0", "asperf-target:F16"),
@@ -89,6 +96,16 @@ class TimedSizes(NamedTuple):
     depth: int  #: in the context at which decoding is timed
 
 
+class ShippedModels(NamedTuple):
+    """The shipped models of a gate, at its quantization."""
+
+    dense: ModelRef  #: gets every check
+    #: A mixture of experts, and the one whose decoding at depth is timed; None for servers, which
+    #: are gated on the dense model.
+    moe: ModelRef | None = None
+    small: ModelRef | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class GatePlan:
     """The plan of a gate."""
@@ -136,7 +153,7 @@ def named_cells(
 
 def default_cells(
     models: Sequence[ModelRef],
-    moe: ModelRef | None,
+    shipped: ShippedModels | None,
     engine: Engine,
     pairs: Sequence[Pairing],
     sizes_of: Callable[[ModelRef], TimedSizes],
@@ -148,7 +165,7 @@ def default_cells(
 
     Args:
         models: the models; every one gets them all.
-        moe: a mixture of experts in addition, None if the models are the user's own.
+        shipped: has further models; None if the models are the user's own.
         engine: the engine.
         pairs: target and draft of each speculation check.
         sizes_of: gives the prompt and the depth that are timed with a model.
@@ -179,7 +196,11 @@ def default_cells(
     )
     if not causal:
         return GatePlan(tuple(cells), not_encoded)
-    cells += [cell for ref in causal for cell in _model_cells(ref, sizes_of(ref), engine)]
+    for ref in causal:
+        deep = (shipped and shipped.small) or ref
+        cells += _model_cells(ref, sizes_of(ref), engine)
+        cells += _deep_cells(deep, sizes_of(deep), engine)
+    moe = shipped and shipped.moe
     if moe is not None:
         cells += [GateCell(moe, work) for work in (Workload("pp", sizes_of(moe).prompt), _TG)]
         checks = list(_CHECKS)
@@ -200,12 +221,11 @@ def default_cells(
 
 
 def _model_cells(ref: ModelRef, sizes: TimedSizes, engine: Engine) -> list[GateCell]:
-    """One model's checks: its times and values, other values, and times with other settings."""
+    """One model's checks: its times and values, other values, and values with other settings."""
     prompt, depth = Workload("pp", sizes.prompt), sizes.depth
-    deep = replace(_TG, depth=depth)
-    quantised_kv = [_with(ref, _KV[engine])] if engine in _KV else []
+    quantised_kv = _quantised_kv(ref, engine)
     checks = [*_CHECKS, *([GateCheck.MEMORY] if engine in _COUNTING_MEMORY else ())]
-    cells = [GateCell(ref, workload) for workload in (prompt, _TG, deep, *checks)]
+    cells = [GateCell(ref, workload) for workload in (prompt, _TG, *checks)]
     cells += [GateCell(variant, check) for variant in quantised_kv for check in checks]
     if engine in _SHOWING_RUNS:
         cells += [GateCell(ref, replace(check, depth=depth)) for check in _CHECKS[:2]]
@@ -213,30 +233,39 @@ def _model_cells(ref: ModelRef, sizes: TimedSizes, engine: Engine) -> list[GateC
         cells.append(GateCell(ref, GateCheck("logits", users=_MOST_USERS)))
         if engine != "mlx":  # which needs over 3 s for it on a processor
             cells.append(GateCell(ref, GateCheck("logits", turns=True)))
-    # These need the most time, and are the likeliest to be left open in too little of it.
-    cells += [GateCell(variant, deep) for variant in quantised_kv]
     return cells
 
 
-def shipped_models_of(
-    engine: Engine, catalogue: Catalogue, *, where: str
-) -> tuple[ModelRef, ModelRef | None]:
-    """The shipped target and its mixture of experts, at the gate's quantization.
+def _deep_cells(ref: ModelRef, sizes: TimedSizes, engine: Engine) -> list[GateCell]:
+    deep = replace(_TG, depth=sizes.depth)
+    return [GateCell(each, deep) for each in (ref, *_quantised_kv(ref, engine))]
+
+
+def _quantised_kv(ref: ModelRef, engine: Engine) -> list[ModelRef]:
+    """A model with a quantized KV cache; empty if the engine has none."""
+    if engine not in _KV:
+        return []
+    return [replace(ref, spec=ref.spec.with_settings(_KV[engine]))]
+
+
+def shipped_models_of(engine: Engine, catalogue: Catalogue, *, where: str) -> ShippedModels:
+    """The shipped target and, unless servers are gated, the models beside it.
 
     Servers are gated on the target; of one that we do not start it is the one that it serves.
     """
     if engine == "openai":
-        return catalogue.find(_TARGET, where=where, engine=engine), None
+        return ShippedModels(catalogue.find(_TARGET, where=where, engine=engine))
     if engine not in _LEVELS:
         raise ConfigError(
             f"{where}: the engine {engine} has no model by default",
             remedy=Advice("name one", "default_model"),
         )
     level = _LEVELS[engine]
-    dense, moe = (
-        catalogue.find(f"{name}:{level}", where=where, engine=engine) for name in (_TARGET, _MOE)
+    dense, moe, small = (
+        catalogue.find(address, where=where, engine=engine)
+        for address in (f"{_TARGET}:{level}", f"{_MOE}:{level}", _SMALL[engine])
     )
-    return dense, None if engine in SERVER_ENGINES else moe
+    return ShippedModels(dense) if engine in SERVER_ENGINES else ShippedModels(dense, moe, small)
 
 
 def shipped_pairs(engine: Engine, catalogue: Catalogue, *, where: str) -> tuple[Pairing, ...]:
@@ -276,7 +305,3 @@ def timed_sizes(n_ctx_train: int | None, *, has_gpu: bool) -> TimedSizes:
     room = (n_ctx_train or depths[0] + _TG.n_tokens) - _TG.n_tokens
     depth = next((depth for depth in depths if depth <= room), depths[-1])
     return TimedSizes(_PROMPT if has_gpu else _PROMPT_ON_PROCESSOR, depth)
-
-
-def _with(ref: ModelRef, settings: EngineSettings) -> ModelRef:
-    return replace(ref, spec=ref.spec.with_settings(settings))

@@ -34,9 +34,9 @@ A, B = (ModelRef(ModelSpec(name)) for name in "ab")
 
 
 def _shipped(engine: Engine) -> GatePlan:
-    dense, moe = shipped_models_of(engine, CATALOGUE, where="test")
+    shipped = shipped_models_of(engine, CATALOGUE, where="test")
     pairs = shipped_pairs(engine, CATALOGUE, where="test")
-    return default_cells((dense,), moe, engine, pairs, lambda _: SIZES)
+    return default_cells((shipped.dense,), shipped, engine, pairs, lambda _: SIZES)
 
 
 def _names(plan: GatePlan) -> list[tuple[str, str]]:
@@ -93,8 +93,8 @@ def test_default_cells_of_llama_cpp_cover_where_regressions_hid() -> None:
     assert {
         ("pp128", dense),
         ("tg128", dense),
-        ("tg128@d1024", dense),
-        ("tg128@d1024", f"{dense} KV q8_0"),
+        ("tg128@d1024", "asperf-draft:Q4_K_M"),
+        ("tg128@d1024", "asperf-draft:Q4_K_M KV q8_0"),
         ("tg128", "asperf-target+experts:Q4_K_M"),
         ("ppl", dense),
         ("ppl", f"{dense} KV q8_0"),
@@ -120,7 +120,7 @@ def test_what_an_engine_has_no_counterpart_of_is_said() -> None:
     """The binaries of llama.cpp cannot be stepped; MLX has all checks, and one more in 16 bits."""
     mlx, tools = _shipped("mlx"), _shipped("llama_tools")
     assert not mlx.left_out
-    assert ("tg128@d1024", "asperf-target:4bit KV 8bit on mlx") in _names(mlx)
+    assert ("tg128@d1024", "asperf-draft:8bit KV 8bit on mlx") in _names(mlx)
     assert ("kld", "asperf-draft:F16 on mlx") in _names(mlx)
     assert [one.what for one in tools.left_out] == ["speculation"]
     assert "sd" not in {workload for workload, _ in _names(tools)}
