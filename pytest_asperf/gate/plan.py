@@ -32,9 +32,8 @@ _LEVELS: Final[dict[Engine, str]] = {
 }
 _TARGET: Final = "asperf-target"
 _MOE: Final = "asperf-target+experts"
-#: Decodes at depth with quantized weights. Two processes of the target, with their contexts of
-#: 1,024 tokens, need 26 MB. Where they share a processor's cache with neighbors, a token of the
-#: target takes one to three times its time (docs/benchmarks.md).
+#: Decodes at depth. Two processes of the target, with contexts of 1,024 tokens, need 26 MB, and a
+#: token lasts up to three times as long if neighbors use that cache, too (docs/benchmarks.md).
 _SMALL: Final[dict[Engine, str]] = {
     **dict.fromkeys(GGUF_ENGINES, "asperf-draft:Q4_K_M"),
     **dict.fromkeys(MLX_ENGINES, "asperf-draft:8bit"),
@@ -249,7 +248,7 @@ def _quantised_kv(ref: ModelRef, engine: Engine) -> list[ModelRef]:
 
 
 def shipped_models_of(engine: Engine, catalogue: Catalogue, *, where: str) -> ShippedModels:
-    """The shipped target and, unless servers are gated, the models beside it.
+    """The shipped target and, unless servers are gated, further models.
 
     Servers are gated on the target; of one that we do not start it is the one that it serves.
     """
