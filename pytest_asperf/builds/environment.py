@@ -24,7 +24,7 @@ from pytest_asperf.builds.surroundings import (
     run_program,
 )
 from pytest_asperf.config.build_sources import ARCHIVES, Packages, canonical, source_text
-from pytest_asperf.errors import BuildError, escaped, listing, printable
+from pytest_asperf.errors import Advice, BuildError, escaped, listing, printable
 from pytest_asperf.modelfiles.cache import file_sha256
 
 _VERSIONS: Final = re.compile(r"^Available versions:(.*)$", re.MULTILINE)
@@ -59,6 +59,7 @@ def index_versions(
 def require_packages(source: Packages) -> None:
     """Raise BuildError for a release that the index lacks, and for a file that does not fit."""
     _require_listed(source)
+    _require_binding(source)
     for path in source.files:
         if path.suffix == ".whl":
             _require_wheel(path, source)
@@ -142,15 +143,15 @@ def tail(log: str) -> str:
 #: Packages of llama.cpp's libraries alone; their version ends in its build number.
 _LIBRARIES: Final = re.compile(r"(?i)llama[-_.]cpp[-_.]py[-_.]sync\b(?:\W+0\.(?P<number>\d+))?")
 _BINDING: Final = "llama-cpp-python"
-#: By the first build number whose structures have a release's fields: compared with the headers of
-#: 23 builds from b7769 to b11739. The worker checks each, since no list covers later ones.
+#: First and last build number of the packages that a release runs: each was loaded and run with
+#: llama-cpp-python 0.3.16 to 0.3.36. The worker examines each pair, since no list has later ones.
 _FITTING: Final = (
-    (0, "0.3.17"),
-    (8643, "0.3.23"),
-    (9309, "0.3.24"),
-    (9554, "0.3.34"),
-    (10603, "0.3.35"),
-    (10837, "0.3.36"),
+    (8305, 8606, "0.3.17"),
+    (8660, 9102, "0.3.23"),
+    (9209, 9445, "0.3.24"),
+    (9554, 10069, "0.3.30"),
+    (10603, 10603, "0.3.35"),
+    (11227, 11413, "0.3.36"),
 )
 #: Installs the Python part of llama-cpp-python and compiles nothing.
 _PYTHON_ONLY: Final = "-DLLAMA_BUILD=OFF"
@@ -165,9 +166,7 @@ def completed(source: Packages) -> Packages:
     Libraries of llama.cpp need the binding that loads them. mlx-lm requires mlx on a Mac only;
     mlx's backends for other systems are extras, and without one it has no backend.
     """
-    words = [*source.requirements, *(path.name for path in source.files)]
-    named = {canonical(re.split(r"[^\w.-]", word, maxsplit=1)[0]) for word in source.requirements}
-    named |= {canonical(path.name.partition("-")[0]) for path in source.files}
+    words, named = _named(source)
     libraries = next(filter(None, map(_LIBRARIES.match, words)), None)
     more, env = [], dict(source.env)
     if libraries:
@@ -182,12 +181,37 @@ def completed(source: Packages) -> Packages:
     return replace(source, requirements=requirements, env=tuple(sorted(env.items())))
 
 
+def _named(source: Packages) -> tuple[list[str], set[str]]:
+    """The requirements and files as written, and the names of their packages."""
+    files = [path.name for path in source.files]
+    named = {canonical(re.split(r"[^\w.-]", word, maxsplit=1)[0]) for word in source.requirements}
+    named |= {canonical(name.partition("-")[0]) for name in files}
+    return [*source.requirements, *files], named
+
+
 def _fitting(number: str | None) -> str:
-    """The requirement that fits a build number; None is the newest build."""
-    if number is None:
-        return _BINDING
-    release = [release for first, release in _FITTING if first <= int(number)][-1]
-    return f"{_BINDING}=={release}"
+    """The requirement that fits a build number; the newest release for later and unknown ones."""
+    for _, last, release in _FITTING:
+        if number is not None and int(number) <= last:
+            return f"{_BINDING}=={release}"
+    return _BINDING
+
+
+def _require_binding(source: Packages) -> None:
+    """Raise BuildError for libraries that no published llama-cpp-python can load."""
+    words, named = _named(source)
+    for libraries in filter(None, map(_LIBRARIES.match, words)):
+        number = int(libraries["number"] or 0)
+        after = next((first for first, last, _ in _FITTING if number <= last), 0)
+        if _BINDING in named or number >= after or not number:
+            continue
+        near = [*[f"0.{last}" for _, last, _ in _FITTING if last < number][-1:], f"0.{after}"]
+        raise BuildError(
+            f"no published llama-cpp-python can load {libraries[0]}",
+            why="llama.cpp changed its structures or functions between two releases of it",
+            remedy=f"name the nearest that one can load: {listing(near)}",
+            opt_out=Advice(f"compile the source of b{number}", engine="llama_tools"),
+        )
 
 
 #: Packages whose ready-made wheels would ignore a build's variables for the compiler.

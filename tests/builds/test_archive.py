@@ -368,7 +368,10 @@ def test_a_source_distribution_of_something_else(
     ("named", "installed"),
     [
         (("llama-cpp-py-sync==0.9102",), "llama-cpp-python==0.3.23"),
-        (("llama_cpp_py_sync==0.10330.2",), "llama-cpp-python==0.3.34"),
+        (("llama_cpp_py_sync==0.9209",), "llama-cpp-python==0.3.24"),
+        (("llama-cpp-py-sync==0.9838",), "llama-cpp-python==0.3.30"),
+        (("llama-cpp-py-sync==0.10603.2",), "llama-cpp-python==0.3.35"),
+        (("llama-cpp-py-sync==0.11739",), "llama-cpp-python"),
         (("llama-cpp-py-sync==0.9102", "llama-cpp-python==0.3.22"), "llama-cpp-python==0.3.22"),
         (("llama-cpp-py-sync",), "llama-cpp-python"),
     ],
@@ -381,6 +384,29 @@ def test_libraries_come_with_a_binding(named: tuple[str, ...], installed: str) -
     assert dict(source.env) == {"CMAKE_ARGS": "-DX=1 -DLLAMA_BUILD=OFF"}
     plain = Packages(("llama-cpp-python==0.3.36",))
     assert completed(plain) == plain
+
+
+@pytest.mark.parametrize("unfit", [(8054, "0.8305"), (10133, "0.10069, 0.10603")])
+def test_libraries_that_no_binding_fits_are_said_before_the_wait(
+    tmp_path: Path,
+    build_cache: OpenBuildCache,
+    monkeypatch: pytest.MonkeyPatch,
+    write_sdist: Callable[..., Path],
+    unfit: tuple[int, str],
+) -> None:
+    """The nearest builds that fit are named; a binding of the user's own is not questioned."""
+    number, near = unfit
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    write_sdist(tmp_path, "llama_cpp_py_sync", f"0.{number}")
+    libraries = f"llama-cpp-py-sync==0.{number}"
+    source = Packages((libraries,), engines=frozenset({"llama_cpp"}))
+    taken = MachineQueue(tmp_path / "turn", print).turn()
+    with taken, pytest.raises(BuildError, match=f"can load {libraries}") as caught:
+        build_cache().existing(Build("unfit", source), "llama_cpp")
+    assert caught.value.remedy.endswith(f": {near}")
+    own = replace(source, requirements=("llama-cpp-python", libraries))
+    assert build_cache().existing(Build("own", own), "llama_cpp") is None
 
 
 @pytest.mark.parametrize(
