@@ -146,7 +146,6 @@ class Provenance:
             flash_attn, n_ctx = context.flash_attn, context.n_ctx
         return ", ".join(
             (
-                *((f"computed in {loaded.dtype}",) if loaded.dtype else ()),
                 counted_text(loaded.threads, "threads") if loaded.threads else "? threads",
                 f"KV {kv}",
                 f"flash attention {flash_attn}",
@@ -174,7 +173,8 @@ class Provenance:
         layers = f"{self.loaded.layers_offloaded}/{self.loaded.n_layers + 1} layers on a GPU"
         if not self.loaded.n_layers:
             layers = "layers on a GPU unknown"
-        return f"{', '.join(buffers[:_DEVICES_SHOWN]) or 'unknown'}; {layers}"
+        computed = f"; computed in {self.loaded.dtype}" if self.loaded.dtype else ""
+        return f"{', '.join(buffers[:_DEVICES_SHOWN]) or 'unknown'}; {layers}{computed}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,6 +125,7 @@ def test_a_fault_of_half_precision_shows_without_a_gpu(live: Project) -> None:
         "    assert_no_regression(gate('ppl', 'kld'))\n"
     )
     coarse = write_sabotaged(live.path, "coarse_halves", "mlx")
-    result = live.run(f"--asperf-candidate={coarse}", "-v")
-    result.stdout.fnmatch_lines(["*candidate settings: computed in f16*"])
+    result = live.run(f"--asperf-candidate={coarse}", "-v", "--asperf-report=md:gate.md")
+    result.stdout.fnmatch_lines(["*candidate device: *; computed in f16"])
+    assert "computed in f16" in (live.path / "gate.md").read_text().partition("what ran")[2]
     result.stdout.fnmatch_lines_random(["✗ *gate kld *", "✓ *gate ppl *", "✓ *gate kld * KLD 0*"])
