@@ -114,6 +114,13 @@ def sabotaged(*arguments):
     return token
 L.llama_sampler_sample = sabotaged
 """
+_LEAKS_BY_CONTEXT = """
+make, left = L.llama_init_from_model, []
+def sabotaged(model, params):
+    left.append(%s)
+    return make(model, params)
+L.llama_init_from_model = sabotaged
+"""
 #: `Llama` reuses the newest part of the cache for a common part of more tokens than a number.
 _STALE_CELLS = """
 C = L.llama_cpp
@@ -316,14 +323,9 @@ def slows(batch):
     # Logits of physical batches of each size are rounded differently, as those of a card's kernels.
     "rounds_by_batch": _ROUNDED + "coarseness = 0.15",
     "rounds_wildly_by_batch": _ROUNDED + "coarseness = 0.5",
-    # Each context leaves 32 MiB behind that nothing uses.
-    "forgets_to_free": """
-make, left = L.llama_init_from_model, []
-def sabotaged(model, params):
-    left.append(b"x" * 2**25)
-    return make(model, params)
-L.llama_init_from_model = sabotaged
-""",
+    # The first context leaves 32 MiB behind that nothing uses; or each context 1 MiB.
+    "forgets_to_free": _LEAKS_BY_CONTEXT % "left or b'x' * 2**25",
+    "leaks_by_context": _LEAKS_BY_CONTEXT % "b'x' * 2**20",
     # The values of the cache have 16 bits, for any request.
     "keeps_f16_values": """
 make = L.llama_init_from_model
@@ -460,6 +462,25 @@ L.llama_get_logits_ith = sabotaged_logits
 def change(rows, ends):
     if len(set(ends.values())) > 1:
         rows[:] = rows[:, ::-1].copy()
+""",
+    # Two or three sequences have wrong logits.
+    "two_or_three": _OF_SEVERAL
+    + """
+def change(rows, ends):
+    if len(ends) < 4:
+        rows[:] = rows[:, ::-1].copy()
+""",
+    # In a batch, the tokens behind the last 32 that a kernel computes at once are misread.
+    "misreads_the_rest": """
+def sabotaged(context, batch):
+    n, tokens = batch.n_tokens, tokens_of(batch)
+    for i in range(n - n % 32, n if min(n, L.llama_n_ubatch(context)) > 32 else 0):
+        batch.token[i] = 300 + i
+    status = decode(context, batch)
+    for i, token in enumerate(tokens):
+        batch.token[i] = token
+    return status
+L.llama_decode = sabotaged
 """,
     # Each of several sequences has wrong logits behind its 200th token.
     "short_ones_of_several": _OF_SEVERAL

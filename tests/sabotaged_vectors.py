@@ -51,7 +51,7 @@ def sabotaged(context, batch):
     return status
 L.llama_decode = sabotaged
 """,
-    # The vectors of texts of more than 100 tokens point the other way.
+    # The vectors of texts of more than 240 tokens point the other way.
     "turned_if_long": """
 get_vector, lengths, kept = L.llama_get_embeddings_seq, [], []
 def sabotaged(context, batch):
@@ -59,7 +59,7 @@ def sabotaged(context, batch):
     lengths[:] = [of_each.count(number) for number in range(max(of_each) + 1)]
     return decode(context, batch)
 def sabotaged_vector(context, i):
-    n, sign = L.llama_model_n_embd(L.llama_get_model(context)), -1 if lengths[i] > 100 else 1
+    n, sign = L.llama_model_n_embd(L.llama_get_model(context)), -1 if lengths[i] > 240 else 1
     kept[:] = [(ctypes.c_float * n)(*(sign * x for x in get_vector(context, i)[:n]))]
     return ctypes.cast(kept[0], ctypes.POINTER(ctypes.c_float))
 L.llama_decode, L.llama_get_embeddings_seq = sabotaged, sabotaged_vector

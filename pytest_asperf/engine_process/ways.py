@@ -12,19 +12,20 @@ Vectors: TypeAlias = tuple[tuple[float, ...], ...]
 
 
 def decoded_together(
-    worker: Worker, name: str, sequences: Sequence[Sequence[int]], n_decoded: int
+    worker: Worker, name: str, sequences: Sequence[Sequence[int]], n_decoded: Sequence[int]
 ) -> tuple[Sequences, ContextFacts]:
     """The logits of each position of sequences that are decoded together, and the context.
 
-    All but the last `n_decoded` tokens of all are one batch, and then one token of each. An
-    EngineRefusedError means that the engine computes one sequence at a time.
+    All but the last `n_decoded` tokens of each are one batch, and then one token of each that has
+    one. An EngineRefusedError means that the engine computes one sequence at a time.
     """
     texts, lengths = [list(sequence) for sequence in sequences], [*map(len, sequences)]
 
     def parse(answer: Mapping[str, Any]) -> tuple[Sequences, ContextFacts]:
         return _rows(answer["rows"], lengths), ContextFacts.parse(present(answer, "context"))
 
-    return worker.asked("run_together", parse, model=name, sequences=texts, n_decoded=n_decoded)
+    asked = {"model": name, "sequences": texts, "n_decoded": list(n_decoded)}
+    return worker.asked("run_together", parse, **asked)
 
 
 def replied_together(

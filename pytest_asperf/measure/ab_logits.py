@@ -36,14 +36,15 @@ from pytest_asperf.measure.running_arms import MODEL, RunningArm, ask_anew
 
 #: The name of the second load of the model, which gets one token at a time.
 _SINGLY: Final = "singly"
-#: Tokens compared: one of llama.cpp's physical batches, and a half that follows it.
-_TOKENS: Final = 768
+#: Tokens compared: one of llama.cpp's physical batches, and nearly a half that follows it. No size
+#: here is a multiple of what a kernel computes at once, whose last tokens have code of their own.
+_TOKENS: Final = 761
 #: Tokens compared after a depth.
-_DEEP_TOKENS: Final = 64
+_DEEP_TOKENS: Final = 61
 #: Tokens of each sequence that is computed with others: prompts of several lengths, in rotation, so
-#: short that four of them are one physical batch, and those that are decoded one call after the
-#: other.
-_PROMPTS_TOGETHER: Final = (320, 32, 96, 64)
+#: short that four of them are one physical batch, and at most so many that are decoded one call
+#: after the other. One sequence after the other ends, so that each smaller number is decoded too.
+_PROMPTS_TOGETHER: Final = (317, 31, 97, 62)
 _DECODED_TOGETHER: Final = 16
 #: Engines whose batches are of requests, as a server's, and not of sequences.
 _BATCHES_REQUESTS: Final = frozenset({"mlx"})
@@ -55,8 +56,8 @@ _FIRST_REPLIED: Final = 2
 _NEXT_REPLIED: Final = 6
 #: For a conversation: tokens of the piece that all begin with, as with instructions; tokens
 #: that another piece adds; and tokens of each reply.
-_SHARED: Final = 160
-_ADDED: Final = 32
+_SHARED: Final = 155
+_ADDED: Final = 29
 _ANSWERED: Final = 6
 #: Messages: the conversation's number, and the pieces of text that it adds. All conversations begin
 #: with the same piece. The first one goes on, pauses for another, resumes, and is started once
@@ -228,16 +229,20 @@ def _drift_of_users(running: RunningArm, lease: MachineLease, users: int) -> Dri
     """Compare each user's logits among those of others with the same user's alone."""
     worker, room = running.worker, running.loaded.n_ctx_train
     prompts = _PROMPTS_TOGETHER
-    n_decoded = min(_DECODED_TOGETHER, room // 2)
-    sizes = [
-        min(prompts[user % len(prompts)], room - n_decoded) + n_decoded for user in range(users)
-    ]
+    most = min(_DECODED_TOGETHER, room // 2)
+    # Those who stay are not the first ones.
+    leaving = [*range(1, users, 2), *range(0, users, 2)[::-1]]
+    n_decoded = [-(-most * (leaving.index(user) + 1) // users) for user in range(users)]
+    sizes = [min(prompts[user % len(prompts)], room - most) + n for user, n in enumerate(n_decoded)]
     longest = max(sizes)
     tokens = workload_tokens(worker, MODEL, lease.corpus, Workload("pp", users * longest))
     starts = _beginning_alike(tokens, longest)
     sequences = [start[:size] for start, size in zip(starts, sizes, strict=True)]
     among, context = decoded_together(worker, MODEL, sequences, n_decoded)
-    alone = [decoded_together(worker, MODEL, [sequence], n_decoded)[0][0] for sequence in sequences]
+    alone = [
+        decoded_together(worker, MODEL, [sequence], [n])[0][0]
+        for sequence, n in zip(sequences, n_decoded, strict=True)
+    ]
     pairs = zip(alone, among, strict=True)
     rows = [pair for of_each in pairs for pair in zip(*of_each, strict=True)]
     drift = _drift_of_rows(rows, running.ran(context), users=users)
@@ -256,7 +261,7 @@ def _drift_of_replies(running: RunningArm, lease: MachineLease, depth: int, user
     step = max(sizes) // 2  # no two prompts are one text
     n_all = step * (len(sizes) - 1) + max(sizes)
     tokens = workload_tokens(running.worker, MODEL, lease.corpus, Workload("pp", n_all))
-    starts = range(0, n_all - step, step)
+    starts = range(0, step * len(sizes), step)
     prompts = [[tokens[0], *tokens[at + 1 : at + n]] for at, n in zip(starts, sizes, strict=True)]
     requests = [*zip(prompts, replied, strict=True)]
     among, alone, firsts, context = replied_together(running.worker, MODEL, requests, users)

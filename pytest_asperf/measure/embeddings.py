@@ -16,10 +16,14 @@ from pytest_asperf.measure.results import Provenance
 from pytest_asperf.measure.running_arms import MODEL, RunningArm
 
 #: Bytes of the texts, used in rotation: encoders have a context of 512 tokens, which are bytes or
-#: longer, and a batch contains texts of several lengths.
+#: longer, and a batch contains texts of several lengths. Every fifth text fills the context.
 _LENGTHS: Final = (40, 120, 240, 480)
 #: Tokens that a tokenizer adds to a text, at most.
 _ADDED: Final = 4
+#: Tokens of llama.cpp's usual physical batch, which contains all of a text.
+_MOST_TOKENS: Final = 512
+#: Characters of text for each wanted token; more than most tokenizers need for one.
+_CHARACTERS_PER_TOKEN: Final = 8
 _N_TEXTS: Final = 12
 #: A number of the vectors that varies less between texts, as a share of their median, counts as
 #: varying so much: its rounding would be all of it.
@@ -116,13 +120,16 @@ def texts_to_embed(lease: MachineLease, running: RunningArm) -> list[str]:
     corpus = lease.corpus
     step = len(corpus.text) // _N_TEXTS
     batches = [arm.settings.n_ubatch for (arm,) in lease.sides]
-    room = min([running.loaded.n_ctx_train, *filter(None, batches)]) - _ADDED
+    room = min([_MOST_TOKENS, running.loaded.n_ctx_train, *filter(None, batches)]) - _ADDED
     sizes = [min(length, room) for length in _LENGTHS]
+    if running.loaded.served is None:
+        sizes.append(min(step, _CHARACTERS_PER_TOKEN * room))
     texts = []
     for n in range(_N_TEXTS):
         size = sizes[n % len(sizes)]
         piece = corpus.text[n * step : n * step + size].encode()[:size]
-        texts.append(piece.decode(errors="ignore").strip())
+        text = piece.decode(errors="ignore").strip()
+        texts.append(text if size <= room else _fitting(running, text, room))
     if step < max(_LENGTHS) or len({*texts, ""}) <= _N_TEXTS:
         raise ModelError(
             f"the corpus {corpus.path} has no {_N_TEXTS} different texts",
@@ -130,6 +137,13 @@ def texts_to_embed(lease: MachineLease, running: RunningArm) -> list[str]:
             remedy=f"name a corpus of at least {_N_TEXTS * max(_LENGTHS)} characters",
         )
     return texts
+
+
+def _fitting(running: RunningArm, text: str, room: int) -> str:
+    """The beginning of a text that has so many tokens, or hardly fewer."""
+    while (n := len(running.worker.tokenize(MODEL, text))) > room:
+        text = text[: len(text) * room // n]
+    return text
 
 
 def distance(one: Sequence[float], other: Sequence[float]) -> float:

@@ -1,6 +1,7 @@
 """The memory of a model, counted by the engine that has it; of two builds, also by the process."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -91,7 +92,9 @@ class HeldMemory:
     #: the resident memory of its process at the end, including child processes, without free memory
     #: of its allocator
     steady_rss_bytes: int
-    left_bytes: int  #: by how much that grew in `LATER_REQUESTS` requests of equal length
+    #: by how much that grew in `LATER_REQUESTS` requests of equal length, in one context or in a
+    #: new one each
+    left_bytes: int
     ran: Provenance  #: the run record
 
 
@@ -137,17 +140,13 @@ class MemoryABExperiment(OfAnyModel):
         worker = running.worker
         _require_counted(worker)
         is_encoder = running.arm.model.is_encoder
-        fill, request = (self._embed, _embed_one) if is_encoder else (self._fill, _ask_one)
+        fill = self._embed if is_encoder else self._fill
         context, peak_rss_bytes, n_ctx = fill(running, lease)
         ran = running.ran(context)
-        at = []
-        for count in (_FIRST_REQUESTS, LATER_REQUESTS):
-            for _ in range(count):
-                request(running, lease)
-            worker.call("give_back")
-            at.append(_resident_bytes(worker.pid))
-        early, steady = at
-        return HeldMemory(_counted(ran), peak_rss_bytes, steady, steady - early, ran), n_ctx
+        requests = [_embed_one] if is_encoder else [_ask_one, _ask_anew]
+        at = [_resident_after(request, running, lease) for request in requests]
+        left_bytes = max(steady - early for early, steady in at)
+        return HeldMemory(_counted(ran), peak_rss_bytes, at[0][-1], left_bytes, ran), n_ctx
 
     def _fill(self, running: RunningArm, lease: MachineLease) -> tuple[ContextFacts, int, int]:
         """Fill the context; its resolved settings, the peak resident memory, and the tokens."""
@@ -177,9 +176,28 @@ def _ask_one(running: RunningArm, lease: MachineLease) -> None:
     worker.generate(MODEL, tokens, prompt)
 
 
+def _ask_anew(running: RunningArm, lease: MachineLease) -> None:
+    """Compute a few tokens in a context of their own, which is freed."""
+    tokens = workload_tokens(running.worker, MODEL, lease.corpus, Workload("pp", _REPLIED))
+    running.worker.recompute(MODEL, tokens, [_REPLIED - 1])
+
+
 def _embed_one(running: RunningArm, lease: MachineLease) -> None:
     texts = texts_to_embed(lease, running)
     embedded(running.worker, MODEL, texts[:1], together=False)
+
+
+def _resident_after(
+    request: Callable[[RunningArm, MachineLease], None], running: RunningArm, lease: MachineLease
+) -> tuple[int, int]:
+    """Resident memory of the process after the first requests, and after the later ones."""
+    at = []
+    for count in (_FIRST_REQUESTS, LATER_REQUESTS):
+        for _ in range(count):
+            request(running, lease)
+        running.worker.call("give_back")
+        at.append(_resident_bytes(running.worker.pid))
+    return at[0], at[1]
 
 
 def _resident_bytes(pid: int) -> int:

@@ -220,12 +220,12 @@ class LoadedModel(ABC):
         raise _unsupported("this engine shows no logits inside of a text")
 
     def together(
-        self, sequences: Sequence[Sequence[int]], n_decoded: int
+        self, sequences: Sequence[Sequence[int]], n_decoded: Sequence[int]
     ) -> Iterator[Sequence[NDArray[np.float32]]]:
         """The logits of sequences that are decoded together in a fresh memory.
 
-        All but the last `n_decoded` tokens of all are one batch, and then the next token of each,
-        until there are none. For each call and sequence, rows of the shape (positions, n_vocab).
+        All but the last `n_decoded` tokens of each are one batch, and then the next token of each
+        that has one. For each call and sequence, rows of the shape (positions, n_vocab).
         """
         raise _unsupported("this engine computes one sequence at a time here")
 

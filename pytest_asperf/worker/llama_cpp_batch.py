@@ -43,24 +43,25 @@ def decode_sequences(
 def together(
     context: Any,
     sequences: Sequence[Sequence[int]],
-    n_decoded: int,
+    n_decoded: Sequence[int],
     n_vocab: int,
     complaint: Callable[[], str],
 ) -> Iterator[list[NDArray[np.float32]]]:
     """Decode sequences together; the rows of each call as `LoadedModel` has them."""
-    ends = [0] * len(sequences)
-    for n_left in range(n_decoded, -1, -1):
-        firsts, ends = ends, [len(sequence) - n_left for sequence in sequences]
+    parts = [range(len(s) - n) for s, n in zip(sequences, n_decoded, strict=True)]
+    while any(parts):
         entries = [
             (sequences[number][position], position, number)
-            for number, (first, end) in enumerate(zip(firsts, ends, strict=True))
-            for position in range(first, end)
+            for number, part in enumerate(parts)
+            for position in part
         ]
         if status := decode_sequences(context, entries, range(len(entries))):
-            where = f"for {len(sequences)} sequences at positions {firsts}"
+            where = f"for {len(sequences)} sequences at positions {[part.start for part in parts]}"
             raise compat.refused(status, where, complaint())
         rows = rows_of(context, 0, n_vocab, len(entries))
-        yield np.split(rows, np.cumsum(np.subtract(ends, firsts))[:-1])
+        yield np.split(rows, np.cumsum([*map(len, parts)])[:-1])
+        ends = [(part.stop, len(s)) for part, s in zip(parts, sequences, strict=True)]
+        parts = [range(first, min(first + 1, end)) for first, end in ends]
 
 
 def rows_of(context: Any, position: int, n_vocab: int, n_rows: int = 1) -> NDArray[np.float32]:

@@ -295,12 +295,12 @@ class LlamaCppModel(LoadedModel):
             llama_cpp.llama_free(context)
 
     def together(
-        self, sequences: Sequence[Sequence[int]], n_decoded: int
+        self, sequences: Sequence[Sequence[int]], n_decoded: Sequence[int]
     ) -> Iterator[Sequence[NDArray[np.float32]]]:
         """The logits of sequences that are decoded together in a fresh context."""
         self._close_context()
         n, lengths = len(sequences), [*map(len, sequences)]
-        n_batch = _multiple(sum(lengths) - n * n_decoded, n)
+        n_batch = _multiple(sum(lengths) - sum(n_decoded), n)
         context, self.context = self._new_context(n * max(lengths), n_batch, 0, n)
         try:
             yield from together(context, sequences, n_decoded, self._n_vocab, self._log.complaint)

@@ -53,7 +53,9 @@ class Revisits:
         rows = map(_grouped, self._find(model).recompute(tokens, ascending))
         return {"rows": dict(zip(map(str, ascending), rows, strict=True))}
 
-    def _together(self, model: str, sequences: list[list[int]], n_decoded: int) -> dict[str, Any]:
+    def _together(
+        self, model: str, sequences: list[list[int]], n_decoded: list[int]
+    ) -> dict[str, Any]:
         """The rows of sequences that are decoded together: of each, by position."""
         loaded = self._find(model)
         rows: list[list[list[float]]] = [[] for _ in sequences]

@@ -204,15 +204,14 @@ class ScriptedModel(LoadedModel):
         return (self._row(tokens[: position + 1]) for position in positions)
 
     def together(
-        self, sequences: Sequence[Sequence[int]], n_decoded: int
+        self,
+        sequences: Sequence[Sequence[int]],
+        n_decoded: Sequence[int],  # noqa: ARG002  # rows are those of one call
     ) -> Iterator[Sequence[NDArray[np.float32]]]:
         """The same rows of each sequence."""
         import numpy as np  # noqa: PLC0415  # as below
 
-        rows = [[self._row(s[: i + 1]) for i in range(len(s))] for s in sequences]
-        yield [np.array(of_one[: len(of_one) - n_decoded]) for of_one in rows]
-        for left in range(n_decoded, 0, -1):
-            yield [np.array(of_one[-left])[None] for of_one in rows]
+        yield [np.array([self._row(s[: i + 1]) for i in range(len(s))]) for s in sequences]
 
     @contextmanager
     def conversation(self, n_ctx: int) -> Iterator[ScriptedModel]:

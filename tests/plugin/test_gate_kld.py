@@ -26,6 +26,15 @@ def test_answers_that_drift_fail_while_ppl_stays(live: Project, how: str) -> Non
     )
 
 
+def test_misread_tokens_at_the_end_of_a_batch_fail(live: Project) -> None:
+    """PPL and KLD have chunks of a size that no kernel computes partly; logits have not."""
+    names = "'ppl', 'kld', 'logits', 'logits@c4', 'logits@d256', 'logits@turns'"
+    live.test(GATE.format(model="asperf-draft", names=names, limit=""))
+    result = live.run(f"--asperf-candidate={write_sabotaged(live.path, 'misreads_the_rest')}", "-v")
+    found = [f"✗ *gate logits{at} *" for at in ("", "@c4", "@d256", "@turns")]
+    result.stdout.fnmatch_lines(["✓ *gate ppl *", "✓ *gate kld *", *found])
+
+
 @pytest.mark.usefixtures("short_chunks")
 def test_another_temperature_fails(live: Project) -> None:
     """The likeliest tokens are the same, and PPL rises by less than a looser limit."""

@@ -25,6 +25,7 @@ def test_equal_builds_take_the_same(live: Project) -> None:
     [
         ("forgets_to_free", "RSS"),
         ("larger_batches", "compute"),
+        ("leaks_by_context", "RSS left by 24 requests: * MiB"),
         ("leaks_a_little", "RSS left by 24 requests: * MiB"),
         ("leaks_when_decoding", "RSS left by 24 requests: * MiB"),
         ("leaks_after_long_prompts", "RSS left by 24 requests: * MiB"),

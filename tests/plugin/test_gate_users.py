@@ -38,6 +38,14 @@ def test_a_last_user_who_gets_another_ones_replies_fails(live: Project) -> None:
     result.stdout.fnmatch_lines(["*candidate: *at position * of user 4*"])
 
 
+def test_users_whose_number_falls_fail(live: Project) -> None:
+    """Four users have their own logits until one of them has the reply; two or three do not."""
+    live.test(GATE.format(model="asperf-draft", names="'logits@c4', 'logits'"))
+    result = live.run(f"--asperf-candidate={write_sabotaged(live.path, 'two_or_three')}", "-v")
+    result.stdout.fnmatch_lines(["✓ *gate logits *", "✗ *gate logits@c4 *"])
+    result.stdout.fnmatch_lines(["*candidate: *at position * of user *"])
+
+
 @pytest.mark.parametrize("how", ["of_one_length", "short_ones_of_several"])
 def test_users_with_texts_of_several_lengths(live: Project, how: str) -> None:
     """Users of one short length each have their own logits, and others do not."""
