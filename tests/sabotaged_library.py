@@ -482,6 +482,15 @@ def sabotaged(context, batch):
     return status
 L.llama_decode = sabotaged
 """,
+    # Each token has one expert of a mixture instead of two.
+    "one_expert": """
+load, kept = L.llama_model_load_from_file, (L.llama_model_kv_override * 2)()
+kept[0].key, kept[0].value.val_i64 = b"llama.expert_used_count", 1
+def sabotaged(path, params):
+    params.kv_overrides = kept
+    return load(path, params)
+L.llama_model_load_from_file = sabotaged
+""",
     # Each of several sequences has wrong logits behind its 200th token.
     "short_ones_of_several": _OF_SEVERAL
     + """

@@ -16,7 +16,7 @@ from pytest_asperf.config.engines import SERVER_ENGINES, TEXT_ENGINES, Engine
 from pytest_asperf.config.pipeline import Pipeline
 from pytest_asperf.errors import ConfigError, shown, suggest
 
-VariantKind = Literal["layers", "experts", "hybrid", "recurrent"]
+VariantKind = Literal["layers", "experts", "mixture", "hybrid", "recurrent"]
 
 _VARIANT: Final = re.compile(r"(?P<kind>[a-z]+)(=(?P<n>[1-9]\d{0,2}))?")
 
@@ -24,6 +24,7 @@ _VARIANT: Final = re.compile(r"(?P<kind>[a-z]+)(=(?P<n>[1-9]\d{0,2}))?")
 _VARIANTS: Final[dict[VariantKind, int | None]] = {
     "layers": None,
     "experts": 8,
+    "mixture": 8,
     "hybrid": 0,
     "recurrent": 2,
 }
@@ -34,8 +35,9 @@ class Variant:
     """A change of a model that keeps its results and not their cost."""
 
     #: `layers`, n more layers that add nothing; `experts`, n copies of each feed-forward part, of
-    #: which one is used for a token; `hybrid`, a recurrent part that adds nothing; `recurrent`, n
-    #: layers of random weights, which is another function
+    #: which one is used for a token; `mixture`, n that differ, of which two are used, with nearly
+    #: the model's results; `hybrid`, a recurrent part that adds nothing; `recurrent`, n layers of
+    #: random weights, which is another function
     kind: VariantKind
     n: int
 
@@ -51,7 +53,8 @@ def parse_variant(text: str, *, where: str) -> Variant:
     raise ConfigError(
         f"{where}: {shown(text, 80)} is not a variant of a model"
         f"{suggest(text.partition('=')[0], _VARIANTS)}",
-        remedy="use layers=N, experts=N, hybrid or recurrent=N, as in asperf-target+layers=8",
+        remedy="use layers=N, experts=N, mixture=N, hybrid or recurrent=N, as in "
+        "asperf-target+layers=8",
     )
 
 

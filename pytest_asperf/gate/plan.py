@@ -31,7 +31,7 @@ _LEVELS: Final[dict[Engine, str]] = {
     **dict.fromkeys(MLX_ENGINES, "4bit"),
 }
 _TARGET: Final = "asperf-target"
-_MOE: Final = "asperf-target+experts"
+_MOE: Final = "asperf-target+mixture"
 #: Decodes at depth. Two processes of the target, with contexts of 1,024 tokens, need 26 MB, and a
 #: token lasts up to three times as long if neighbors use that cache, too (docs/benchmarks.md).
 _SMALL: Final[dict[Engine, str]] = {

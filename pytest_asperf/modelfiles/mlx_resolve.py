@@ -133,8 +133,9 @@ def write_variant_folder(source: Path, dest: Path, variant: Variant) -> None:
     varied = VariedModel(
         tensors, variant, n_layers=settings["num_hidden_layers"], n_embd=settings["hidden_size"]
     )
-    _require_even_heads(source, settings, variant)
-    named = (_named(name, values, variant.kind) for name, values in varied.all_tensors())
+    _require_even_heads(source, settings, varied)
+    kind = "experts" if varied.n_experts_used else variant.kind
+    named = (_named(name, values, kind) for name, values in varied.all_tensors())
     dest.mkdir()
     _write_safetensors(dest / "model.safetensors", dict(tensor for tensor in named if tensor))
     config = settings | _changes(settings, varied)
@@ -143,13 +144,13 @@ def write_variant_folder(source: Path, dest: Path, variant: Variant) -> None:
         shutil.copyfile(path, dest / path.name)
 
 
-def _require_even_heads(source: Path, settings: Mapping[str, Any], variant: Variant) -> None:
+def _require_even_heads(source: Path, settings: Mapping[str, Any], varied: VariedModel) -> None:
     """Reject heads of a size of their own if the architecture has no key for it."""
     heads, width = settings["num_attention_heads"], settings["hidden_size"]
-    if variant.kind == "experts" and settings.get("head_dim", width // heads) * heads != width:
+    if varied.n_experts_used and settings.get("head_dim", width // heads) * heads != width:
         raise ModelError(
-            f"{source}: no {variant.kind} can be made of it for MLX, its heads are not as wide "
-            "together as the model",
+            f"{source}: no {varied.variant.kind} can be made of it for MLX, its heads are not as "
+            "wide together as the model",
             why="the padded model's architecture has no key for it",
             remedy="use a shipped model, such as asperf-target+experts=8",
         )
@@ -184,12 +185,12 @@ def _changes(settings: Mapping[str, Any], varied: VariedModel) -> dict[str, Any]
         # Otherwise the tokenizer would be the architecture's usual one.
         "tokenizer_class": settings.get("tokenizer_class", "PreTrainedTokenizerFast"),
     }
-    if kind == "experts":
+    if varied.n_experts_used:
         changes |= {
             "architectures": ["MixtralForCausalLM"],
             "model_type": "mixtral",
             "num_local_experts": varied.variant.n,
-            "num_experts_per_tok": 1,
+            "num_experts_per_tok": varied.n_experts_used,
         }
     if kind == "hybrid" and sizes is not None:
         changes |= _falcon(sizes)

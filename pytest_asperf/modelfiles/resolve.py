@@ -204,9 +204,9 @@ def _copy_fields(reader: GGUFReader, writer: GGUFWriter, architecture: str) -> N
 def _add_fields(writer: GGUFWriter, varied: VariedModel) -> None:
     """Write the parts of the padded model that the model lacks, or has otherwise."""
     writer.add_block_count(varied.n_layers)
-    if varied.variant.kind == "experts":
+    if varied.n_experts_used:
         writer.add_expert_count(varied.variant.n)
-        writer.add_expert_used_count(1)
+        writer.add_expert_used_count(varied.n_experts_used)
     sizes = varied.state_space
     if sizes is not None:
         writer.add_ssm_conv_kernel(sizes.d_conv)

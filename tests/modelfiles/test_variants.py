@@ -57,6 +57,7 @@ def _located(engine: Engine, cache: Path, variant: Variant | None) -> LocatedMod
     [
         (Variant("layers", 3), 1e-9),
         (Variant("experts", 4), 1e-4),
+        (Variant("mixture", 4), 0.1),
         (Variant("hybrid", 0), 1e-4),
         (Variant("recurrent", 1), math.inf),
     ],
@@ -67,7 +68,7 @@ def test_a_variant_has_the_models_logits(
 ) -> None:
     """Every token's distribution is the model's own, but for rounding in other kernels.
 
-    Not so a recurrent one's, which has the tokenizer in common.
+    A mixture's is near it. Not so a recurrent one's, which has the tokenizer in common.
     """
     text = "def area(width, height):\n    return width * height\n" * 8
     worker.load("variant", _located(engine, session_cache, variant).path, SETTINGS[engine])
@@ -117,6 +118,7 @@ def test_a_variant_is_read_from_its_name() -> None:
     """The number may be left out if there is a usual one."""
     assert parse_variant("layers=8", where="here") == Variant("layers", 8)
     assert parse_variant("experts", where="here") == Variant("experts", 8)
+    assert parse_variant("mixture=4", where="here") == Variant("mixture", 4)
     assert parse_variant("hybrid", where="here") == Variant("hybrid", 0)
     assert parse_variant("recurrent=3", where="here") == Variant("recurrent", 3)
 

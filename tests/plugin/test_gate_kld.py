@@ -36,6 +36,14 @@ def test_misread_tokens_at_the_end_of_a_batch_fail(live: Project) -> None:
 
 
 @pytest.mark.usefixtures("short_chunks")
+def test_another_number_of_experts_fails(live: Project) -> None:
+    """A token that gets one expert instead of two has other logits, by either way of computing."""
+    live.test(GATE.format(model="asperf-draft+mixture=4", names="'kld', 'logits'", limit=""))
+    result = live.run(f"--asperf-candidate={write_sabotaged(live.path, 'one_expert')}", "-v")
+    result.stdout.fnmatch_lines(["✓ *gate logits *", "✗ *gate kld *"])
+
+
+@pytest.mark.usefixtures("short_chunks")
 def test_another_temperature_fails(live: Project) -> None:
     """The likeliest tokens are the same, and PPL rises by less than a looser limit."""
     live.test(GATE.format(model="asperf-draft", names="'kld'", limit=""))
