@@ -19,6 +19,8 @@ BOS = 7
 _FIRST = 0x4E00
 #: Seconds after which a request is decoded.
 _DECODES_AFTER_S = 0.03
+#: Tokens that a server which forgets keeps of a longer text.
+_KEPT = 900
 
 
 def true_row(prompt: list[int], n_vocab: int) -> NDArray[np.float64]:
@@ -32,20 +34,26 @@ def true_row(prompt: list[int], n_vocab: int) -> NDArray[np.float64]:
 class ProbabilityServer(FakeServer):
     """A server that shows log-probabilities as llama-server does, and does one kind of harm.
 
+    Args:
+        n_vocab: tokens of its vocabulary.
+        harm: the kind.
+        n_ctx: tokens of a prompt and its reply that it has room for.
+
     Attributes:
         step_s: seconds of a token.
     """
 
     step_s = 0.0
 
-    def __init__(self, n_vocab: int = 16, harm: str = "") -> None:
-        self.n_vocab, self._harm = n_vocab, harm
+    def __init__(self, n_vocab: int = 16, harm: str = "", n_ctx: int = 4096) -> None:
+        self.n_vocab, self._harm, self._n_ctx = n_vocab, harm, n_ctx
         self._open: dict[int, tuple[int, float]] = {}
         super().__init__(self._reply)
 
     def _reply(self, request: dict[str, Any]) -> Iterator[Step]:
         if request["path"] == "/props":
-            yield from answer({"build_info": "b1", "total_slots": 4})
+            slot = {"default_generation_settings": {"n_ctx": self._n_ctx}}
+            yield from answer({"build_info": "b1", "total_slots": 4, **slot})
         elif request["path"] == "/v1/models":
             meta = {"n_vocab": self.n_vocab}
             yield from answer({"data": [{"id": "fake", "meta": meta}]})
@@ -58,7 +66,7 @@ class ProbabilityServer(FakeServer):
             yield from answer({"tokens": self._tokens(request["content"])})
         elif "prompt" not in request:
             yield from answer({"error": "not found"}, "404 Not Found")
-        elif self._harm == "refuses":
+        elif self._harm == "refuses" or self._lacks_room(request):
             yield from answer({"error": {"message": "the context is full"}}, "400 Bad Request")
         elif self._harm == "shows none":
             yield from answer({"content": "word"})
@@ -73,6 +81,10 @@ class ProbabilityServer(FakeServer):
             timings = {"draft_n": 5, "draft_n_accepted": 2}
             shown = {"completion_probabilities": steps, "tokens": tokens, "timings": timings}
             yield from answer(shown)
+
+    def _lacks_room(self, request: dict[str, Any]) -> bool:
+        n_tokens: int = len(request["prompt"]) + request["n_predict"]
+        return n_tokens > self._n_ctx
 
     def _tokens(self, text: str) -> list[int]:
         """BOS, and a token for each ASCII word and each character of an answer."""
@@ -114,7 +126,7 @@ class ProbabilityServer(FakeServer):
         return text
 
     def _step(self, text: list[int], request: dict[str, Any]) -> dict[str, Any]:
-        row = true_row(text, self.n_vocab)
+        row = true_row(text[-_KEPT:] if self._harm == "forgets" else text, self.n_vocab)
         if self._harm == "flat":
             row[:] = -math.log(self.n_vocab)
         if self._harm == "more than 1":

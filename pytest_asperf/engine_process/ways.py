@@ -58,6 +58,20 @@ def replied_in_turn(
     return worker.asked("run_turns", parse, **asked)
 
 
+def end_of(
+    worker: Worker, name: str, tokens: Sequence[int], n_last: int
+) -> Mapping[int, GroupedRow]:
+    """The logits of the last positions of a text, by position.
+
+    The text lacks tokens in its middle if there is no room for it.
+    """
+
+    def parse(answer: Mapping[str, Any]) -> Mapping[int, GroupedRow]:
+        return dict(enumerate(map(grouped_row, answer["rows"]), int(answer["first"])))
+
+    return worker.asked("run_end", parse, model=name, tokens=list(tokens), n_last=n_last)
+
+
 def _both_ways(
     answer: Mapping[str, Any], lengths: Sequence[int]
 ) -> tuple[Sequences, Sequences, tuple[int, ...], ContextFacts]:

@@ -4,6 +4,9 @@ Prefill against decoding: the tokens in one batch, and one at a time. Or several
 tokens alone, and in the same calls as those of the other users. Or a conversation: each reply after
 the caches that earlier prompts left, and computed anew.
 
+A server that loses the beginning of a long text loses it in both ways. So the end of such a text is
+compared with the baseline's, too.
+
 Batches and single tokens go through different kernels. A build with a corrupt prefill decodes as
 fast and as well as ever once the cache is filled, and one with corrupt decoding has the PPL of its
 prefill: only their comparison shows the fault. A build that computes only the first sequence of a
@@ -13,17 +16,19 @@ the first prompt.
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from statistics import fmean
 from typing import Final
 
-from pytest_asperf.analysis.guards import kld
+from pytest_asperf.analysis.guards import kld, klds
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.engines import Engine
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.engine_process import GroupedRow
 from pytest_asperf.engine_process.ways import (
     decoded_together,
+    end_of,
     replied_in_turn,
     replied_together,
 )
@@ -54,6 +59,10 @@ _BATCHES_REQUESTS: Final = frozenset({"mlx"})
 _REPLIED: Final = 24
 _FIRST_REPLIED: Final = 2
 _NEXT_REPLIED: Final = 6
+#: For a single user: tokens of a text whose end repeats its beginning, and of that end. A model
+#: that has the beginning expects it again.
+_LONG: Final = 1024
+_REPEATED: Final = 32
 #: For a conversation: tokens of the piece that all begin with, as with instructions; tokens
 #: that another piece adds; and tokens of each reply.
 _SHARED: Final = 155
@@ -90,6 +99,8 @@ class Drift:
     lengths: tuple[int, ...] = ()  #: positions of each user or reply; empty if all have as many
     firsts: tuple[int, ...] = ()  #: the first position of each reply, in order; empty of others
     are_turns: bool = False  #: True if the replies are those of conversations
+    #: the logits of each position at the end of a server's long text; empty of others
+    end: Mapping[int, GroupedRow] = field(default_factory=dict)
 
     @cached_property
     def mean_kld(self) -> float:
@@ -132,6 +143,16 @@ class LogitsComparison:
         """Run record of each build, baseline first."""
         base, candidate = self.drifts
         return base.ran, candidate.ran
+
+    @property
+    def unlike_baseline(self) -> float | None:
+        """Mean KLD of the candidate from the baseline at the end of a long text, nats.
+
+        None if there is no such text, or one server has no room for the other's.
+        """
+        base, candidate = (drift.end for drift in self.drifts)
+        is_one = base.keys() == candidate.keys()
+        return fmean(klds(base, candidate).values()) if base and is_one else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +288,12 @@ def _drift_of_replies(running: RunningArm, lease: MachineLease, depth: int, user
     among, alone, firsts, context = replied_together(running.worker, MODEL, requests, users)
     rows = [pair for pairs in zip(alone, among, strict=True) for pair in zip(*pairs, strict=True)]
     drift = _drift_of_rows(rows, running.ran(context), firsts[0] if users == 1 else 0, users)
-    return replace(drift, firsts=firsts, lengths=tuple(replied))
+    drift = replace(drift, firsts=firsts, lengths=tuple(replied))
+    if users > 1:
+        return drift
+    long = workload_tokens(running.worker, MODEL, lease.corpus, Workload("pp", max(_LONG, depth)))
+    long[-_REPEATED:] = long[1 : 1 + _REPEATED]
+    return replace(drift, end=end_of(running.worker, MODEL, long, _REPEATED))
 
 
 def _drift_of_turns(running: RunningArm, lease: MachineLease) -> Drift:

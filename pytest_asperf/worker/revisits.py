@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .engine import LoadedModel, RefusalError
-from .served_model import UNBOUNDED, ServedModel
+from .served_model import ServedModel
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,6 +30,7 @@ class Revisits:
             "run_together": self._together,
             "run_turns": self._turns,
             "run_replies": self._replies,
+            "run_end": self._end,
             "run_drafted": self._drafted,
             "run_likeliest": self._likeliest,
         }
@@ -97,17 +98,27 @@ class Revisits:
         Each prompt is cut to what a user has room for, and has a number of tokens to reply.
         """
         loaded = self._find(model)
-        source: object = loaded
-        room = loaded.facts["n_ctx_train"]
-        if isinstance(loaded, ServedModel):
-            source, room = loaded.probabilities, loaded.context.get("n_ctx")
+        source = loaded.probabilities if isinstance(loaded, ServedModel) else loaded
+        room = _room(loaded)
         replies = getattr(source, "among_users", None)
         if replies is None:
             raise RefusalError("unsupported", "this engine answers one user at a time here")
-        fitting = [(prompt[: (room or UNBOUNDED) - n_new], n_new) for prompt, n_new in asked]
+        fitting = [(prompt[: room - n_new], n_new) for prompt, n_new in asked]
         ways = [[[*map(_grouped, rows)] for rows in of_each] for of_each in replies(fitting, users)]
         firsts = [len(prompt) - 1 for prompt, _ in fitting]
         return {"ways": ways, "firsts": firsts, "context": loaded.context}
+
+    def _end(self, model: str, tokens: list[int], n_last: int) -> dict[str, Any]:
+        """The rows of the last positions of a text, each but the first decoded alone.
+
+        Tokens in its middle are left out if there is no room for them.
+        """
+        loaded = self._find(model)
+        n_left_out = max(0, len(tokens) + 1 - _room(loaded))
+        middle = (len(tokens) + n_left_out) // 2
+        text = [*tokens[: middle - n_left_out], *tokens[middle:]]
+        first = len(text) - n_last
+        return {"first": first, "rows": [*map(_grouped, loaded.logits(text, first))]}
 
     def _drafted(self, model: str, prompt: list[int], n_new: int) -> dict[str, Any]:
         """A reply of a server that drafts by itself, timed, and how much of it was drafted."""
@@ -126,6 +137,13 @@ class Revisits:
         if not isinstance(loaded, ServedModel):
             raise RefusalError("unsupported", "only a server answers requests")
         return loaded.probabilities, loaded.context
+
+
+def _room(loaded: LoadedModel) -> int:
+    """Tokens of a user's context."""
+    known = loaded.context.get("n_ctx") if isinstance(loaded, ServedModel) else None
+    room: int = known or loaded.facts["n_ctx_train"]
+    return room
 
 
 def _grouped(row: NDArray[np.float32]) -> list[float]:

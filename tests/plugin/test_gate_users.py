@@ -62,15 +62,35 @@ def test_users_of_a_server_have_several_lengths_and_prompt_while_others_decode(
     project: Project, harm: str, mark: str
 ) -> None:
     """Prompts of one length that are all read before any token is decoded would be right."""
-    servers = ProbabilityServer(256), ProbabilityServer(256, harm)
+    result = served(project, "logits@c4", ProbabilityServer(256), ProbabilityServer(256, harm))
+    result.stdout.fnmatch_lines([f"{mark} *gate logits@c4 *"])
+
+
+@pytest.mark.parametrize(
+    ("harm", "n_ctx", "lines"),
+    [
+        ("", 4096, ["✓ *gate logits *", "*KLD from the baseline after 1024 tokens 0.0 *"]),
+        ("forgets", 4096, ["*look for a context that is lost within 1024*", "✗ *gate logits *"]),
+        ("forgets", 600, ["✓ *gate logits *", "*KLD from the baseline after 599 tokens 0.0 *"]),
+    ],
+)
+def test_a_server_that_forgets_the_beginning_of_a_long_prompt_fails(
+    project: Project, harm: str, n_ctx: int, lines: list[str]
+) -> None:
+    """It forgets in both ways that are compared. Prompts are shorter if there is less room."""
+    servers = ProbabilityServer(256, n_ctx=n_ctx), ProbabilityServer(256, harm, n_ctx)
+    served(project, "logits", *servers).stdout.fnmatch_lines(lines)
+
+
+def served(project: Project, check: str, *servers: ProbabilityServer) -> pytest.RunResult:
+    """Gate two servers on one check."""
     for server in servers:
-        server.step_s = 0.01
+        server.step_s = 0.01 * ("@c" in check)
     project.config(engine="openai", default_model="asperf-target")
-    project.test("def test_gate(gate):\n    assert_no_regression(gate('logits@c4'))\n")
+    project.test(f"def test_gate(gate):\n    assert_no_regression(gate('{check}'))\n")
     urls = [f"http://{server.endpoint.authority}" for server in servers]
     options = zip(("--asperf-baseline", "--asperf-candidate"), urls, strict=True)
-    result = project.run(*map("=".join, options), "-v")
-    result.stdout.fnmatch_lines([f"{mark} *gate logits@c4 *"])
+    return project.run(*map("=".join, options), "-v")
 
 
 def test_a_fault_of_both_builds_is_invalid(live: Project) -> None:

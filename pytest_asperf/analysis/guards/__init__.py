@@ -72,6 +72,7 @@ from pytest_asperf.analysis.guards.surroundings import (
     throttled as throttled,
 )
 from pytest_asperf.analysis.guards.timed_work import (
+    MOST_MEAN_KLD as MOST_MEAN_KLD,
     MOST_REPEATED as MOST_REPEATED,
     MOST_REPEATED_WHOLE as MOST_REPEATED_WHOLE,
     baseline_drifts as baseline_drifts,
