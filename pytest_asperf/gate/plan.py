@@ -32,8 +32,8 @@ _LEVELS: Final[dict[Engine, str]] = {
 }
 _TARGET: Final = "asperf-target"
 _MOE: Final = "asperf-target+mixture"
-#: Decodes at depth. Two processes of the target, with contexts of 1,024 tokens, need 26 MB, and a
-#: token lasts up to three times as long if neighbors use that cache, too (docs/benchmarks.md).
+#: Decodes at depth. Two processes of the target, with contexts of 1,024 tokens, have 26 MB, and a
+#: token lasts up to three times as long if they leave a shared cache (docs/benchmarks.md).
 _SMALL: Final[dict[Engine, str]] = {
     **dict.fromkeys(GGUF_ENGINES, "asperf-draft:Q4_K_M"),
     **dict.fromkeys(MLX_ENGINES, "asperf-draft:8bit"),
