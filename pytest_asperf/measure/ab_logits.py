@@ -81,6 +81,8 @@ _ONE_AT_A_TIME: Final[Mapping[Engine, EngineSettings]] = {
     "mlx": EngineSettings(n_batch=1),
     "scripted": EngineSettings(n_ubatch=1),
 }
+#: Engines that score the second half of a text alone.
+_SCORING_HALVES: Final = frozenset({"llama_tools"})
 
 
 @dataclass(frozen=True)
@@ -218,8 +220,9 @@ def _drift(running: RunningArm, lease: MachineLease) -> Drift:
     wanted = Workload("pp", min(_TOKENS, running.loaded.n_ctx_train))
     tokens = workload_tokens(worker, MODEL, lease.corpus, wanted)
     worker.load(_SINGLY, arm.model.path, settings)
-    batched, context = worker.score([_SINGLY, MODEL], tokens, 0)[MODEL]
-    return Drift(batched.kld, batched.same_top, running.ran(context))
+    first = len(tokens) // 2 if arm.build.engine.engine in _SCORING_HALVES else 0
+    batched, context = worker.score([_SINGLY, MODEL], tokens, first)[MODEL]
+    return Drift(batched.kld, batched.same_top, running.ran(context), first)
 
 
 def _deep_drift(running: RunningArm, lease: MachineLease, depth: int) -> Drift:

@@ -109,7 +109,7 @@ class PplExperiment:
             is_in_order = arms[0].worker.build.engine in _SCORING_IN_ORDER
             if self.limits.kld is not None and is_in_order:
                 n_in_order = min(_IN_ORDER, len(chunks))
-            # Such an engine does not score a text from its beginning.
+            # To score another text, such an engine would leave this one.
             grows = self.limits.kld_grows and not is_in_order
             n_least = max(LEAST_CHUNKS, n_in_order)
             test, drift = self._tests(len(chunks), n_least)

@@ -122,11 +122,12 @@ def test_a_ban_on_likely_tokens_fails(live: Project) -> None:
 
 
 def test_binaries_have_the_usual_limit(live: Project, tools: Path) -> None:
-    """They score no text token by token, so that their own drift is not known."""
+    """Their own drift is compared by `logits`, over the half of a text that they score."""
     live.config(engine="llama_tools")
-    live.test(GATE.format(model="asperf-draft:Q8_0", names="'kld'", limit=""))
+    live.test(GATE.format(model="asperf-draft:Q8_0", names="'kld', 'logits'", limit=""))
     builds = f"--asperf-baseline={tools}", f"--asperf-candidate={tools},type_k=q4_0,type_v=q4_0"
-    live.run(*builds, "-v").stdout.fnmatch_lines(["✗ *gate kld *< 0.01 *"])
+    result = live.run(*builds, "-v")
+    result.stdout.fnmatch_lines_random(["✗ *gate kld *< 0.01 *", "✓ *gate logits *"])
 
 
 @pytest.mark.usefixtures("mlx", "short_chunks")
