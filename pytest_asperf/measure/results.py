@@ -168,7 +168,7 @@ class Provenance:
         return f"{threads} threads on {counted_text(cores, 'cores')}: they wait for one another"
 
     def _devices(self) -> str:
-        mib = self.loaded.weights_mib.items()
+        mib = sorted(self.loaded.weights_mib.items())
         buffers = [f"{name} {memory_text(size * 2**20)}" for name, size in mib]
         layers = f"{self.loaded.layers_offloaded}/{self.loaded.n_layers + 1} layers on a GPU"
         if not self.loaded.n_layers:

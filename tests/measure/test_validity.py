@@ -60,3 +60,13 @@ def test_a_measurement_is_refused_only_if_no_assertion_can_use_it(guard: Guard) 
     with pytest.raises(MeasurementError) as caught:
         require_valid("tg128 m:Q8_0", [finding])
     assert caught.value.remedy == str(guard.remedy)
+
+
+def test_buffers_in_another_order_are_no_difference() -> None:
+    """llama.cpp's log changed their order between two releases, and a gate said `differs`."""
+    mib = {"CPU_REPACK": 0.34, "CPU_Mapped": 0.79}
+    (one, other) = (
+        dict(replace(RAN, loaded=loaded(weights_mib=dict(order))).rows())["device"]
+        for order in (mib.items(), reversed(mib.items()))
+    )
+    assert one == other == "CPU_Mapped 0.79 MiB, CPU_REPACK 0.34 MiB; 0/2 layers on a GPU"
