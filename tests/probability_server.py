@@ -1,5 +1,6 @@
 """A server that shows log-probabilities as llama-server does, of a model that is drawn."""
 
+import itertools
 import math
 import re
 from collections.abc import Iterator
@@ -47,6 +48,7 @@ class ProbabilityServer(FakeServer):
 
     def __init__(self, n_vocab: int = 16, harm: str = "", n_ctx: int = 4096) -> None:
         self.n_vocab, self._harm, self._n_ctx = n_vocab, harm, n_ctx
+        self._n_streams = itertools.count()
         self._open: dict[int, tuple[int, float]] = {}
         super().__init__(self._reply)
 
@@ -95,6 +97,8 @@ class ProbabilityServer(FakeServer):
         """The events of a sampled answer."""
         tokens, n = self._tokens(prompt), request["max_tokens"]
         n_prompt = len(tokens)
+        if next(self._n_streams) % 4 == 0 and self._harm == "streams coarsely in part":
+            request = {**request, "is_coarse": True}
         for _ in range(n):
             tokens.append(self._sampled(tokens, request))
             yield from sse({"choices": [{"text": chr(_FIRST + tokens[-1])}]}, done=False)
@@ -104,6 +108,8 @@ class ProbabilityServer(FakeServer):
 
     def _sampled(self, tokens: list[int], request: dict[str, Any]) -> int:
         row = true_row(tokens, self.n_vocab)
+        if request.get("is_coarse"):
+            row += true_row(tokens[1:], self.n_vocab) / 4
         if self._harm == "streams the likeliest" or request.get("temperature") == 0:
             return int(row.argmax())
         if self._harm != "streams any token":

@@ -3,6 +3,9 @@
 Every timed request has a seed of its own and a prompt that no server has seen. After a random run
 its requests are sent again, in the same form, to the server and to that of the other build. A
 server that replays, shortens or makes up answers cannot know the baseline's answer to a new prompt.
+
+If both show log-probabilities, all users' likeliest answers to such prompts are judged by those of
+the baseline: few tokens of a timed answer do not show that a coarser model gave it.
 """
 
 from __future__ import annotations
@@ -20,6 +23,17 @@ from pytest_asperf.measure.running_arms import TimedArm
 #: Requests that are compared, until one agrees. Rounding in batches of another shape can choose
 #: another token, and with it all that follow.
 _TRIES: Final = 6
+#: Answers that are judged by log-probabilities at least, and for each of several users; and tokens
+#: of each.
+_LEAST_JUDGED: Final = 4
+_JUDGED_OF_USER: Final = 2
+_JUDGED_TOKENS: Final = 32
+#: A token that is less likely than the likeliest one by so many nats is no near-tie. Answers with
+#: so many of them are wrong, and so many such answers are a finding: see docs/guards.md.
+_NO_TIE: Final = 0.3
+_UNLIKELY_TOKENS: Final = 3
+_UNLIKELY_ANSWERS: Final = 2
+_MOST_ROUNDS: Final = 3
 #: Characters that an answer may lack: a character of several tokens can be incomplete.
 _UNFINISHED: Final = 4
 
@@ -33,11 +47,15 @@ class ExaminedAnswers:
     other: float = 0.0  #: the largest share that the other build's server gave
     #: characters of an answer, and of a longer one that begins with it
     shortened: tuple[int, int] | None = None
+    #: likeliest answers, and those that the baseline finds unlikely; None if it was not requested
+    unlikely: tuple[int, int] | None = None
 
     def __str__(self) -> str:
+        judged = "; {1} of {0} likeliest answers are unlikely" if self.unlikely else ""
         return (
             f"{self.own:.0%} of an answer given again by its server, {self.other:.0%} by that of "
             f"the other build, in {self.n_tries} request{'s' * (self.n_tries != 1)}"
+            f"{judged.format(*(self.unlikely or ()))}"
         )
 
     def compared(self, answer: str, own: str, other: str) -> ExaminedAnswers:
@@ -62,12 +80,19 @@ class ExaminedAnswers:
         return self.own >= AGREES
 
     @property
+    def is_unlikely(self) -> bool:
+        """True if its likeliest answers are not those of the baseline's model."""
+        return self.unlikely is not None and self.unlikely[1] >= _UNLIKELY_ANSWERS
+
+    @property
     def findings(self) -> tuple[GuardFinding, ...]:
         """The signs that timed answers are not whole."""
         return (guards.shortened_answer(*self.shortened),) if self.shortened else ()
 
     def unlike(self, baseline: ExaminedAnswers) -> GuardFinding | None:
         """Signs that the answers are not those of the baseline's model."""
+        if self.unlikely and self.is_unlikely:
+            return guards.unlikely_answers(*self.unlikely)
         agree = max(self.other, baseline.other)
         if self.is_repeated and agree >= AGREES:
             return None
@@ -92,6 +117,9 @@ def examine_answers(
         return None
     if base.findings or candidate.findings:
         return base, candidate
+    candidate = replace(candidate, unlikely=_unlikely(arms, workload))
+    if candidate.is_unlikely:
+        return base, candidate
     is_open = candidate.is_repeated and candidate.unlike(base) is not None
     if not base.is_repeated or (is_open and _choose_alike(arms, workload)):
         return None
@@ -110,6 +138,61 @@ def _examined(
         own, other = (_again(arms[number], answer) for number in (side, 1 - side))
         examined = examined.compared(answer.text, own, other)
     return examined
+
+
+def _unlikely(arms: tuple[TimedArm, TimedArm], workload: Workload) -> tuple[int, int] | None:
+    """The candidate's likeliest answers, and those that the baseline finds unlikely, by number.
+
+    None if a server shows no log-probabilities, or the baseline's own answers are as unlikely.
+    """
+    base, candidate = arms
+    if workload.sampled or any("logits" in arm.worker.describe().cannot for arm in arms):
+        return None
+    unlikely = list[bool]()
+    for n_rounds in range(1, _MOST_ROUNDS + 1):
+        unlikely += _judged(candidate, base, workload)
+        if not any(unlikely):
+            break
+        if sum(unlikely) >= _UNLIKELY_ANSWERS:
+            own = [is_one for _ in range(n_rounds) for is_one in _judged(base, base, workload)]
+            if 2 * sum(own) >= sum(unlikely):
+                return None
+            break
+    return len(unlikely), sum(unlikely)
+
+
+def _judged(arm: TimedArm, judge: TimedArm, workload: Workload) -> list[bool]:
+    """True for each of a server's likeliest answers that another server finds unlikely.
+
+    All users send prompts of a new timed run at once, and then their next one. Each lacks its first
+    words, so that it is in no cache.
+    """
+    arm.run(workload, 0, 1)
+    n = max(_LEAST_JUDGED, _JUDGED_OF_USER * workload.users)
+    timed = [timed_answer(arm.worker, arm.timed, user) for user in range(workload.users)]
+    prompts = [answer.prompt for answer in timed if answer]
+    asked = [
+        (prompts[k % len(prompts)].split(" ", 1 + k // len(prompts))[-1], _JUDGED_TOKENS)
+        for k in range(n)
+    ]
+    texts = arm.worker.asked(
+        "answers_together",
+        lambda reply: [str(text) for text in reply["texts"]],
+        model=arm.timed,
+        asked=asked,
+        users=workload.users,
+    )
+    gaps = judge.worker.asked(
+        "run_gaps",
+        lambda reply: [[float(gap) for gap in of_one] for of_one in reply["gaps"]],
+        model=judge.timed,
+        texts=[(prompt, text) for (prompt, _), text in zip(asked, texts, strict=True)],
+    )
+    # A text of another number of tokens was generated as other tokens.
+    return [
+        len(of_one) == _JUDGED_TOKENS and sum(gap > _NO_TIE for gap in of_one) >= _UNLIKELY_TOKENS
+        for of_one in gaps
+    ]
 
 
 def _choose_alike(arms: tuple[TimedArm, TimedArm], workload: Workload) -> bool:

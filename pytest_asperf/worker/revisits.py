@@ -33,6 +33,9 @@ class Revisits:
             "run_end": self._end,
             "run_drafted": self._drafted,
             "run_likeliest": self._likeliest,
+            "run_gaps": lambda model, texts: {
+                "gaps": [self._shown(model)[0].gaps(*each) for each in texts]
+            },
         }
 
     def _revisit(self, model: str, positions: list[int]) -> dict[str, Any]:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 #: Tokens that are listed, in about 0.2 MB a position: the rest has little probability.
 _LISTED: Final = 2048
+#: Tokens that are listed where only the likeliest and a nearly as likely one matter.
+_LISTED_FOR_GAPS: Final = 64
 #: Tokens of a reply whose gaps show how many steps it had.
 _WATCHED: Final = 16
 _WATCHED_TIMES: Final = 3
@@ -165,6 +167,23 @@ class TokenProbabilities:
         gaps = [float(row.max() - row[token]) for row, token in zip(rows, reply, strict=True)]
         return [int(row.argmax()) for row in rows], gaps
 
+    def gaps(self, prompt: str, text: str) -> list[float]:
+        """By how many nats each token of a text after a prompt is less likely than the likeliest.
+
+        A request generates the likeliest tokens as far as they are those of the text.
+        """
+        tokens, n = self.tokenize(prompt + text), len(self.tokenize(prompt))
+        gaps = list[float]()
+        while n < len(tokens):
+            asked = {"cache_prompt": True, "id_slot": 0}
+            own, rows = self._complete(tokens[:n], len(tokens) - n, asked, _LISTED_FOR_GAPS)
+            for token, likeliest, row in zip(tokens[n:], own, rows, strict=True):
+                gaps.append(float(row[likeliest] - row[token]))
+                n += 1
+                if token != likeliest:
+                    break
+        return gaps
+
     def following(self, prompt: str, text: str) -> Iterator[tuple[int, Row]]:
         """Each token of a text after a prompt, and the row of that position."""
         tokens, n_prompt = self.tokenize(prompt + text), len(self.tokenize(prompt))
@@ -186,10 +205,14 @@ class TokenProbabilities:
         return row
 
     def _complete(
-        self, prompt: Sequence[int], n_new: int, asked: Mapping[str, Any] | None = None
+        self,
+        prompt: Sequence[int],
+        n_new: int,
+        asked: Mapping[str, Any] | None = None,
+        n_listed: int = _LISTED,
     ) -> tuple[list[int], list[Row]]:
         """The tokens after a prompt and their rows; without the cache unless it is requested."""
-        n_probs = min(self._n_vocab, _LISTED)
+        n_probs = min(self._n_vocab, n_listed)
         body = {"prompt": list(prompt), "n_predict": n_new, "n_probs": n_probs, **_GREEDY}
         answer = self._post("/completion", {**body, "cache_prompt": False, **(asked or {})})
         steps = answer.get("completion_probabilities")

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, cast
 
 from pytest_asperf.config.workload import Workload
@@ -23,6 +24,10 @@ class Arm:
     def worker(self) -> "Arm":
         """The process itself."""
         return self
+
+    def describe(self) -> Any:
+        """It shows no log-probabilities."""
+        return SimpleNamespace(cannot={"logits": "it shows none"})
 
     def run(self, *_: object) -> None:
         """Time other prompts."""

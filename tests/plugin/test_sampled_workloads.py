@@ -71,15 +71,33 @@ def test_share(throughput):
 )
 def test_a_server_is_judged_by_what_it_streams(project: Project, harm: str, what: str) -> None:
     """Its log-probabilities are right, and so is the likeliest answer."""
+    streamed(project, "tg32@topk0", harm).stdout.fnmatch_lines([what])
+
+
+@pytest.mark.parametrize(
+    ("harm", "what"),
+    [
+        ("", "✓ *gate ttft64@c4 *"),
+        ("streams coarsely in part", "*of * likeliest answers to users' requests have several*"),
+    ],
+)
+def test_a_coarser_model_behind_a_part_of_the_streams_fails(
+    project: Project, harm: str, what: str
+) -> None:
+    """Four tokens of a timed answer are often those of both models."""
+    streamed(project, "ttft64@c4", harm).stdout.fnmatch_lines([what])
+
+
+def streamed(project: Project, workload: str, harm: str) -> pytest.RunResult:
+    """Gate a server that does a harm against a sound one."""
     servers = ProbabilityServer(256), ProbabilityServer(256, harm)
     for server in servers:
         server.step_s = 0.002
     project.config(engine="openai", default_model="asperf-target", max_cv="1000%")
-    project.test(GATE.format(names="'tg32@topk0'").replace("40%", "200%"))
+    project.test(GATE.format(names=repr(workload)).replace("40%", "200%"))
     urls = [f"http://{server.endpoint.authority}" for server in servers]
     options = zip(("--asperf-baseline", "--asperf-candidate"), urls, strict=True)
-    result = project.run(*map("=".join, options), "-v")
-    result.stdout.fnmatch_lines([what])
+    return project.run(*map("=".join, options), "-v")
 
 
 def test_mlx(live: Project, mlx: EngineBuild) -> None:  # noqa: ARG001

@@ -96,6 +96,30 @@ def test_a_drafted_token_that_is_not_the_likeliest_has_a_gap() -> None:
     assert gaps[0] == pytest.approx(row.max() - row.min(), abs=1e-4)
 
 
+def test_a_token_of_a_text_has_a_gap_if_another_one_is_likelier() -> None:
+    """Likeliest tokens in succession need one request, and each other token one more."""
+    server = ProbabilityServer()
+    shown, prompt = shown_by(server), "a prompt"
+    tokens, gaps = shown.tokenize(prompt), [0.0] * 3
+    n_prompt = len(tokens)
+    for number in range(3):
+        order = true_row(tokens, 16).argsort()
+        tokens.append(int(order[-1 - (number == 1)]))
+        gaps[number] = float(
+            true_row(tokens[:-1], 16).max() - true_row(tokens[:-1], 16)[tokens[-1]]
+        )
+    text = "".join(chr(0x4E00 + token) for token in tokens[n_prompt:])
+    n_before = len(server.requests)
+    assert shown.gaps(prompt, text) == pytest.approx(gaps, abs=1e-4)
+    assert gaps[1] > 0
+    assert [request.get("n_predict") for request in server.requests[n_before:]] == [
+        None,
+        None,
+        3,
+        1,
+    ]
+
+
 def test_a_reply_that_is_too_short_is_refused() -> None:
     """A reply of fewer tokens than requested is faster."""
     shown = shown_by(ProbabilityServer(harm="is short"))

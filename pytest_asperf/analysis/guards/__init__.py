@@ -101,6 +101,7 @@ from pytest_asperf.analysis.guards.timed_work import (
     unchecked_gain as unchecked_gain,
     uncounted_text as uncounted_text,
     unequal_runs as unequal_runs,
+    unlikely_answers as unlikely_answers,
     unlikely_choice as unlikely_choice,
     unlike_baseline as unlike_baseline,
     untimed_work as untimed_work,

@@ -336,6 +336,20 @@ def other_answers(n_tries: int, own: float, other: float) -> GuardFinding:
     )
 
 
+def unlikely_answers(n: int, n_unlikely: int) -> GuardFinding:
+    """The finding that a server's likeliest answers have tokens that the baseline's model has not.
+
+    Args:
+        n: answers.
+        n_unlikely: those with several such tokens.
+    """
+    return Guard.TIMED_WORK.finding(
+        f"{n_unlikely} of {n} likeliest answers to users' requests have several tokens that the "
+        "baseline's server finds clearly less likely than others",
+        "the likeliest tokens of the same weights are those of the baseline, or nearly as likely",
+    )
+
+
 def random_answers(n_tries: int, most: float) -> GuardFinding:
     """The finding that a server answers a request otherwise each time, even without sampling."""
     return Guard.TIMED_WORK.finding(
