@@ -188,6 +188,8 @@ def log_rest():
 log("llama_model_loader: loaded meta data", "print_info: n_layer = 2")
 if plan["harm"] == "exit":
     sys.exit("error: the model is broken")
+if plan["harm"] == "package":
+    sys.exit("ModuleNotFoundError: No module named 'uvicorn'")
 threading.Thread(target=log_rest).start()
 
 class Handler(BaseHTTPRequestHandler):

@@ -68,7 +68,7 @@ class EngineRefusedError(EngineError):
     def is_of_setup(self) -> bool:
         """True if a part of the engine is missing, or does not fit the others: no build's fault."""
         is_absent = self.kind == "import" and "ModuleNotFoundError" in self.what
-        return is_absent or self.kind in {"libraries", "tools", "url"}
+        return is_absent or self.kind in {"libraries", "package", "tools", "url"}
 
     @property
     def is_of_lasting_server(self) -> bool:
@@ -122,10 +122,10 @@ _REMEDIES: Final = {
     ),
     "load": "check the file with: asperf models verify, or load it with the engine's own tools",
     "memory": "use a smaller model, quantization or context, or close other programs",
+    "package": "install it, or name a build with it, such as llama-cpp-python[server]==0.3.36",
     "vectors": "the vectors do not depend on the texts: the file or a kernel is broken",
     "name": Advice("write the name that the server has for its model", "default_model"),
-    "non-finite": "the model's output has NaN or infinity or overflows: the file or kernel is "
-    "broken",
+    "non-finite": "the output has NaN or infinity, or overflows: the file or a kernel is broken",
     "remote": "start ggml-rpc-server of the same commit there, and end its other clients: it "
     "serves one at a time",
     "server": "read the server's log, and restart it if it has failed; of a server at a URL, check "

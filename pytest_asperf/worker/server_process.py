@@ -59,7 +59,8 @@ class ServerProcess:
             is_taken = any(map(_PORT_TAKEN.search, self.run.log))
             if not is_taken or tried == _PORTS_TRIED - 1:
                 failure = self.run.failure(f"{how} before it was ready")
-                raise RefusalError("load", str(failure))
+                is_absent = any("ModuleNotFoundError: " in line for line in self.run.log)
+                raise RefusalError("package" if is_absent else "load", str(failure))
         self.load_ns = time.perf_counter_ns() - began_ns
 
     def _is_ready(self, path: str) -> bool:

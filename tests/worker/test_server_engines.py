@@ -16,6 +16,7 @@ from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.config.workload import parse_workload
 from pytest_asperf.engine_process import EngineBuild, EngineRefusedError, Worker, WorkerError
 from pytest_asperf.errors import EngineError, MeasurementError
+from pytest_asperf.gate.judge import shows_a_build
 from pytest_asperf.measure.validity import require_sound
 from tests.processes import wait_for_end
 from tests.served import write_llama_server
@@ -99,6 +100,7 @@ def test_a_server_that_fails_is_a_named_result(folder: Path, harm: str, says: st
     ("harm", "kind", "says"),
     [
         ("exit", EngineRefusedError, "exited with status 1 before it was ready.*model is broken"),
+        ("package", EngineRefusedError, r"'uvicorn'.*such as llama-cpp-python\[server\]"),
         ("loading", WorkerError, "no answer within 2 s"),
     ],
 )
@@ -109,8 +111,9 @@ def test_a_server_that_does_not_start_is_a_named_result(
     write_llama_server(folder, harm)
     with server(folder) as worker:
         hurry(worker, harm)
-        with pytest.raises(kind, match=f"(?s){says}"):
+        with pytest.raises(kind, match=f"(?s){says}") as error:
             worker.load("m", MODEL, EngineSettings())
+    assert shows_a_build(error.value) is (harm != "package")
 
 
 def test_a_prompt_from_the_cache_is_no_measurement(folder: Path) -> None:
