@@ -60,7 +60,7 @@ class ExaminedRun:
 
     tokens: tuple[int, ...]  #: that it left in the memory
     left: RunRemains  #: logits that it left, and those of tokens decoded again after its remains
-    #: logits of the same positions, computed in a batch of their own
+    #: logits of the same positions, and of chosen tokens, computed in a batch of their own
     computed: Mapping[int, GroupedRow]
     run_ns: int  #: time of the run
     #: the run, or a repetition, with the least time outside of its timed part; None if the call has
@@ -90,7 +90,7 @@ class ExaminedRun:
             return self.refusal
         return (
             f"mean KLD {number_text(fmean(self.klds), 2)} nats from a batch of the same tokens, at "
-            f"{len(self.computed)} positions after a run"
+            f"{len(self.klds)} positions after a run"
         )
 
     @property
@@ -174,7 +174,10 @@ class TimedCall:
                     n_changed=n_changed,
                     new_last=new_last,
                 )
-            computed = self.worker.recompute(self.name, tokens, list(left.rows))
+            # A token that was decoded late shows by the choice after it alone.
+            choices = coin.sample(sorted(left.chosen), min(_OF_TEXT, len(left.chosen)))
+            at = sorted({*left.rows, *choices})
+            computed = self.worker.recompute(self.name, tokens, at)
             text: Mapping[int, GroupedRow] = {}
             if guards.differ(left.rows, computed):
                 # A few positions do not show if the weights predict anything.
