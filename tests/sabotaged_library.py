@@ -234,6 +234,17 @@ def sabotaged(context, batch):
     return decode_end(context, batch)
 L.llama_decode = sabotaged
 """,
+    # A long prompt is decoded from its last 64 tokens on, unless it has come before.
+    "forgets_new_prompts": """
+seen = set()
+def sabotaged(context, batch):
+    tokens = tuple(tokens_of(batch))
+    if batch.logits or len(tokens) <= 64 or tokens in seen:
+        return decode(context, batch)
+    seen.add(tokens)
+    return decode_end(context, batch)
+L.llama_decode = sabotaged
+""",
     # A call returns at once. Its tokens are decoded when logits are read: after a timed run.
     "pays_later": """
 queue = []

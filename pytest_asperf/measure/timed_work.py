@@ -1,8 +1,9 @@
 """Examines the engine's state after a timed run, so that only computed work is timed.
 
 After a run that is drawn at random, some of its positions are decoded again, each alone, with the
-memory that the run left. The same tokens are computed in one batch of a fresh memory, and the run
-is repeated once with another beginning. An engine cannot foresee which run that will be.
+memory that the run left. The same tokens are computed in one batch of a fresh memory. The run is
+also repeated, and made with another beginning, which is examined in the same way. An engine cannot
+foresee which run that will be.
 """
 
 from __future__ import annotations
@@ -55,6 +56,19 @@ _LEAST_CHANGED: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
+class ChangedRun:
+    """A timed run, and the same one with another beginning, whose final state was examined."""
+
+    n_changed: int  #: tokens of the beginning that are in another order
+    run_ns: int  #: time of the run
+    changed_ns: int  #: that with the other beginning
+    most: float  #: times as long as the run that it may last
+    peaks: Sequence[float | None]  #: the largest logits of the run and of its repetitions
+    left: Mapping[int, GroupedRow]  #: logits that it left, at positions behind the changed ones
+    computed: Mapping[int, GroupedRow]  #: the same, computed in a batch of their own
+
+
+@dataclass(frozen=True, slots=True)
 class ExaminedRun:
     """A timed run whose final state was examined."""
 
@@ -62,16 +76,11 @@ class ExaminedRun:
     left: RunRemains  #: logits that it left, and those of tokens decoded again after its remains
     #: logits of the same positions, and of chosen tokens, computed in a batch of their own
     computed: Mapping[int, GroupedRow]
-    run_ns: int  #: time of the run
     #: the run, or a repetition, with the least time outside of its timed part; None if the call has
     #: other work to do, too
     timed: RawRun | None = None
-    #: time of the same run with another beginning; None if there was no such run
-    new_ns: int | None = None
-    #: times as long as the run that this new one may last
-    most_repeated: float = guards.MOST_REPEATED
-    n_changed: int = 0  #: tokens that were changed for that
-    new_last: GroupedRow | None = None  #: the last logits of that run
+    #: the run with another beginning; None if the text has none that can be changed
+    changed: ChangedRun | None = None
     #: more of the computed ones over the whole text, if those that were left differ
     text: Mapping[int, GroupedRow] = field(default_factory=dict)
     #: signs that runs of the same tokens did not end alike
@@ -103,15 +112,18 @@ class ExaminedRun:
             yield guards.refused_examination(self.refusal)
             return
         yield from self.unequal_runs
-        n, last = len(self.tokens), self.left.rows.get(len(self.tokens) - 1)
+        n = len(self.tokens)
         yield guards.skipped_work(n, self.left.n_held, self.left.rows)
         yield guards.other_logits(self.tokens, self.left.rows, self.computed, self.text)
         if not (self.text and guards.predicts_nothing(self.tokens, self.text)):
             yield guards.unlikely_choice(self.left.chosen, self.computed)
-        if self.new_last is not None and last is not None:
-            yield guards.ignored_context(n, self.n_changed, last, self.new_last)
-        if self.new_ns is not None:
-            yield guards.repeated_result(self.run_ns, self.new_ns, self.most_repeated)
+        if changed := self.changed:
+            yield guards.unequal_runs(changed.peaks)
+            yield guards.other_logits(self.tokens, changed.left, changed.computed, self.text)
+            if n - 1 in self.left.rows and n - 1 in changed.left:
+                rows = self.left.rows[n - 1], changed.left[n - 1]
+                yield guards.ignored_context(n, changed.n_changed, *rows)
+            yield guards.repeated_result(changed.run_ns, changed.changed_ns, changed.most)
         if self.timed is not None:
             yield _unlike_call(self.timed)
 
@@ -161,32 +173,23 @@ class TimedCall:
             left = self.worker.revisit(self.name, positions)
             if not left.rows:
                 return None
-            examined = ExaminedRun(tokens, left, {}, run.elapsed_ns)
-            if self._is_all_timed(run, left):
-                examined = replace(examined, timed=self._least_untimed(run))
-            if n_changed := _n_changeable(tokens, self.depth):
-                run_ns, new_ns, new_last = self._compared(run, n_changed, coin)
-                examined = replace(
-                    examined,
-                    run_ns=run_ns,
-                    new_ns=new_ns,
-                    most_repeated=self._most_repeated,
-                    n_changed=n_changed,
-                    new_last=new_last,
-                )
+            timed = self._least_untimed(run) if self._is_all_timed(run, left) else None
+            changed = self._changed(run, positions)
             # A token that was decoded late shows by the choice after it alone.
             choices = coin.sample(sorted(left.chosen), min(_OF_TEXT, len(left.chosen)))
             at = sorted({*left.rows, *choices})
             computed = self.worker.recompute(self.name, tokens, at)
             text: Mapping[int, GroupedRow] = {}
-            if guards.differ(left.rows, computed):
+            if guards.differ(left.rows, computed) or (
+                changed and guards.differ(changed.left, changed.computed)
+            ):
                 # A few positions do not show if the weights predict anything.
                 step = -(-len(tokens) // _OF_TEXT)
                 text = self._of_text(range(0, len(tokens), step))
         except EngineRefusedError as error:
             nothing = RunRemains(None, {})
-            return ExaminedRun(tokens, nothing, {}, run.elapsed_ns, refusal=printable(error.what))
-        return replace(examined, computed=computed, text=text)
+            return ExaminedRun(tokens, nothing, {}, refusal=printable(error.what))
+        return ExaminedRun(tokens, left, computed, timed, changed, text)
 
     def _of_text(self, positions: Sequence[int]) -> Mapping[int, GroupedRow]:
         """Rows of the text from one batch; of tokens decoded alone if the batch predicts nothing.
@@ -236,10 +239,22 @@ class TimedCall:
             repeated.append(run)
         return run
 
+    def _changed(self, run: RawRun, positions: Sequence[int]) -> ChangedRun | None:
+        """Examine a run with another beginning; None if the text has none that can be changed."""
+        if not (n_changed := _n_changeable(self.tokens, self.depth)):
+            return None
+        other = _with_other_beginning(self.tokens, n_changed)
+        first = self.time(other)
+        behind = [position for position in positions if position >= n_changed]
+        left = self.worker.revisit(self.name, behind).rows
+        times, peaks = self._compared(run, first, n_changed)
+        computed = self.worker.recompute(self.name, other, sorted(left))
+        return ChangedRun(n_changed, *times, self._most_repeated, peaks, left, computed)
+
     def _compared(
-        self, run: RawRun, n_changed: int, coin: random.Random
-    ) -> tuple[int, int, GroupedRow | None]:
-        """Times of a repeated run and of one with other tokens, and the last logits of that one.
+        self, run: RawRun, changed: RawRun, n_changed: int
+    ) -> tuple[tuple[int, int], list[float | None]]:
+        """Times of a repeated run and of one with other tokens, and all peaks of repeated ones.
 
         If the latter is slower, the machine may have been busy. So there are several comparisons,
         each with tokens that are new to the engine, and one with like times ends them, unless the
@@ -250,31 +265,30 @@ class TimedCall:
         moment hides a beginning that was kept; in the end the second least, as one of both may have
         run before other work began. And the median ratio, as a core may change its speed.
         """
-        last = len(self.tokens) - 1
-
-        def time_new() -> int:
-            return self.time(_with_other_beginning(self.tokens, n_changed, coin)).elapsed_ns
-
-        compared = [(run.elapsed_ns, time_new())]
-        new_last = self.worker.revisit(self.name, [last]).rows.get(last)
+        times, peaks = [(run.elapsed_ns, changed.elapsed_ns)], [_peak(run)]
         while True:
-            n, spent_ns = len(compared), sum(map(sum, compared))
+            n, spent_ns = len(times), sum(map(sum, times))
             is_last = n > _MORE_COMPARISONS and spent_ns >= _SLOWER_NS
             if self._is_whole:
                 is_last &= n >= _MOST_COMPARISONS or spent_ns >= _MOST_COMPARED_NS
-                found = _least_and_typical(compared)
+                found = _least_and_typical(times)
             else:
-                found = [_medians(compared) if is_last else compared[-1]]
+                found = [_medians(times) if is_last else times[-1]]
             working_ns = run.elapsed_ns - run.waited_ns
             is_alike = not any(
-                guards.repeated_result(min(run_ns, working_ns), new_ns, self._most_repeated)
-                for run_ns, new_ns in found
+                guards.repeated_result(min(run_ns, working_ns), changed_ns, self._most_repeated)
+                for run_ns, changed_ns in found
             )
             if is_last or (is_alike and (not self._is_whole or spent_ns >= _COMPARED_NS)):
-                return *min(found, key=_slowdown), new_last
-            self.time(self.tokens)
-            run = self.time(self.tokens)
-            compared.append((run.elapsed_ns, time_new()))
+                return min(found, key=_slowdown), peaks
+            first, run = self.time(self.tokens), self.time(self.tokens)
+            changed = self.time(_with_other_beginning(self.tokens, n_changed))
+            times.append((run.elapsed_ns, changed.elapsed_ns))
+            peaks += _peak(first), _peak(run)
+
+
+def _peak(run: RawRun) -> float | None:
+    return run.logits.peak if run.logits else None
 
 
 def _slowdown(times: tuple[int, int]) -> float:
@@ -316,12 +330,15 @@ def _n_changeable(tokens: Sequence[int], depth: int) -> int:
     return end if len(set(tokens[1:end])) >= _LEAST_CHANGED else 0
 
 
-def _with_other_beginning(tokens: Sequence[int], n_changed: int, coin: random.Random) -> list[int]:
-    """The tokens with the beginning in another order; the first one, which may be BOS, stays."""
+def _with_other_beginning(tokens: Sequence[int], n_changed: int) -> list[int]:
+    """The tokens with the beginning in another order; the first one, which may be BOS, stays.
+
+    A seed would give orders again that an engine has seen, in another test or a rerun.
+    """
     beginning = list(tokens[1:n_changed])
     changed = beginning
     while changed == beginning:
-        changed = coin.sample(beginning, len(beginning))
+        changed = random.SystemRandom().sample(beginning, len(beginning))
     return [tokens[0], *changed, *tokens[n_changed:]]
 
 

@@ -45,6 +45,7 @@ CASES = {
     "keeps_results": (("pp256", "ttft256"), ""),
     "caches_states": (("pp256", "ttft256"), "ttft256"),
     "counts_prompts": (("pp256", "ttft256"), "pp256"),
+    "forgets_new_prompts": (("pp256", "ttft256"), "pp256"),
     # A call may have 2 ms that are not timed: more than 32 tokens, a part of a gate's run, need.
     "pays_later": (("pp256", "tg128"), "pp256"),
     "pays_in_the_next_call": (("pp256", "tg32"), "pp256"),
