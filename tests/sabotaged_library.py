@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tests.harmful_interpreter import write_interpreter
 from tests.sabotaged_mlx import MLX, SLOW_CLOCK
-from tests.sabotaged_vectors import VECTORS
+from tests.sabotaged_vectors import OPENED, VECTORS
 
 _COMMON = """
 import ctypes, llama_cpp as L
@@ -63,7 +63,7 @@ import numpy as np
 found_rows = []
 def sabotaged(context, batch):
     n = batch.n_tokens if batch.seq_id else 0
-    found_rows[:] = [(batch.seq_id[i][0], batch.pos[i]) for i in range(n)]
+    found_rows[:] = [(batch.seq_id[i][0], batch.pos[i]) for i in range(n) if batch.logits[i]]
     return decode(context, batch)
 L.llama_decode = sabotaged
 def sabotaged_logits(context, i):
@@ -114,12 +114,23 @@ def sabotaged(*arguments):
     return token
 L.llama_sampler_sample = sabotaged
 """
-_LEAKS_BY_CONTEXT = """
-make, left = L.llama_init_from_model, []
-def sabotaged(model, params):
-    left.append(%s)
-    return make(model, params)
-L.llama_init_from_model = sabotaged
+#: Each call leaves bytes behind that nothing uses, as many as an expression of its tokens.
+_LEAKS = """
+left = []
+def sabotaged(context, batch):
+    n = batch.n_tokens
+    left.append(b"x" * (%s))
+    return decode(context, batch)
+L.llama_decode = sabotaged
+"""
+#: On a condition, tokens between two positions are no longer seen.
+_FORGETS = """
+def sabotaged(context, batch):
+    end = end_of(context)
+    if %s:
+        L.llama_memory_seq_rm(L.llama_get_memory(context), 0, %s)
+    return decode(context, batch)
+L.llama_decode = sabotaged
 """
 #: `Llama` reuses the newest part of the cache for a common part of more tokens than a number.
 _STALE_CELLS = """
@@ -134,7 +145,6 @@ def sabotaged(memory, sequence, first, end):
     return kept
 C.llama_memory_seq_rm = sabotaged
 """
-#: The clock of the engine's process runs at half speed.
 #: By name: the change of llama-cpp-python.
 LLAMA_CPP: dict[str, str] = {
     "slow_clock": SLOW_CLOCK,
@@ -156,32 +166,11 @@ def sabotaged(context, batch):
 L.llama_decode = sabotaged
 """,
     # From 200 tokens on, later tokens see only the last token.
-    "lost_context": """
-def sabotaged(context, batch):
-    end = end_of(context)
-    if end >= 200:
-        L.llama_memory_seq_rm(L.llama_get_memory(context), 0, 0, end - 1)
-    return decode(context, batch)
-L.llama_decode = sabotaged
-""",
+    "lost_context": _FORGETS % ("end >= 200", "0, end - 1"),
     # Between 200 and 450 tokens, a token sees only the first and the last one.
-    "loses_the_middle": """
-def sabotaged(context, batch):
-    end = end_of(context)
-    if 200 <= end < 450 and batch.n_tokens == 1:
-        L.llama_memory_seq_rm(L.llama_get_memory(context), 0, 1, end - 1)
-    return decode(context, batch)
-L.llama_decode = sabotaged
-""",
+    "loses_the_middle": _FORGETS % ("200 <= end < 450 and batch.n_tokens == 1", "1, end - 1"),
     # From 400 tokens on, 128 tokens are seen.
-    "short_context": """
-def sabotaged(context, batch):
-    end = end_of(context)
-    if end >= 400:
-        L.llama_memory_seq_rm(L.llama_get_memory(context), 0, 0, end - 128)
-    return decode(context, batch)
-L.llama_decode = sabotaged
-""",
+    "short_context": _FORGETS % ("end >= 400", "0, end - 128"),
     # Single tokens are not decoded, from the second one on.
     "does_nothing": """
 counts = [0]
@@ -335,16 +324,10 @@ def slows(batch):
     "rounds_by_batch": _ROUNDED + "coarseness = 0.15",
     "rounds_wildly_by_batch": _ROUNDED + "coarseness = 0.5",
     # The first context leaves 32 MiB behind that nothing uses; or each context 1 MiB.
-    "forgets_to_free": _LEAKS_BY_CONTEXT % "left or b'x' * 2**25",
-    "leaks_by_context": _LEAKS_BY_CONTEXT % "b'x' * 2**20",
+    "forgets_to_free": "left = []" + OPENED % "left.append(left or b'x' * 2**25)",
+    "leaks_by_context": "left = []" + OPENED % "left.append(b'x' * 2**20)",
     # The values of the cache have 16 bits, for any request.
-    "keeps_f16_values": """
-make = L.llama_init_from_model
-def sabotaged(model, params):
-    params.type_v = 1
-    return make(model, params)
-L.llama_init_from_model = sabotaged
-""",
+    "keeps_f16_values": OPENED % "params.type_v = 1",
     # `Llama` reuses the beginning of a prompt, whose tokens are then not seen.
     "forgets_the_beginning": """
 C = L.llama_cpp
@@ -361,111 +344,37 @@ def sabotaged(context, batch):
 C.llama_memory_seq_rm, C.llama_decode = sabotaged_rm, sabotaged
 """,
     # Each call leaves 128 KiB behind that nothing uses.
-    "leaks_a_little": """
-left = []
-def sabotaged(context, batch):
-    left.append(b"x" * 2**17)
-    return decode(context, batch)
-L.llama_decode = sabotaged
-""",
+    "leaks_a_little": _LEAKS % "2**17",
     # Each token that is decoded alone leaves 128 KiB behind that nothing uses.
-    "leaks_when_decoding": """
-left = []
-def sabotaged(context, batch):
-    if batch.n_tokens == 1:
-        left.append(b"x" * 2**17)
-    return decode(context, batch)
-L.llama_decode = sabotaged
-""",
+    "leaks_when_decoding": _LEAKS % "2**17 if n == 1 else 0",
     # A prompt of more than 32 tokens leaves 1 MiB behind that nothing uses.
-    "leaks_after_long_prompts": """
-left = []
-def sabotaged(context, batch):
-    if batch.n_tokens > 32:
-        left.append(b"x" * 2**20)
-    return decode(context, batch)
-L.llama_decode = sabotaged
-""",
+    "leaks_after_long_prompts": _LEAKS % "2**20 if n > 32 else 0",
     # Each token leaves 4 KiB behind that nothing uses.
-    "leaks_by_token": """
-left = []
-def sabotaged(context, batch):
-    left.append(b"x" * (batch.n_tokens * 2**12))
-    return decode(context, batch)
-L.llama_decode = sabotaged
-""",
+    "leaks_by_token": _LEAKS % "n * 2**12",
     # `Llama` reuses as many cache cells as two prompts share, but the newest ones: those of the
     # last.
     "stale_cells": _STALE_CELLS % 0,
     # This happens if they share more than 140 tokens.
     "stale_cells_of_long_prompts": _STALE_CELLS % 140,
     # Physical batches have at most 64 tokens, for any request.
-    "smaller_batches": """
-make = L.llama_init_from_model
-def sabotaged(model, params):
-    params.n_ubatch = min(params.n_ubatch, 64)
-    return make(model, params)
-L.llama_init_from_model = sabotaged
-""",
+    "smaller_batches": OPENED % "params.n_ubatch = min(params.n_ubatch, 64)",
     # Physical batches are four times as large as requested.
-    "larger_batches": """
-make = L.llama_init_from_model
-def sabotaged(model, params):
-    params.n_ubatch *= 4
-    params.n_batch *= 4
-    params.n_ctx *= 4
-    return make(model, params)
-L.llama_init_from_model = sabotaged
-""",
+    "larger_batches": OPENED % "params.n_ubatch *= 4; params.n_batch *= 4; params.n_ctx *= 4",
     # The cache has 16 bits, for any request.
-    "keeps_f16": """
-make = L.llama_init_from_model
-def sabotaged(model, params):
-    params.type_k = params.type_v = 1
-    return make(model, params)
-L.llama_init_from_model = sabotaged
-""",
+    "keeps_f16": OPENED % "params.type_k = params.type_v = 1",
     # Only the first sequence of a batch is computed: the others have its logits.
-    "first_of_several": """
-import numpy as np
-found_rows = []
-def sabotaged(context, batch):
-    found_rows[:] = []
-    n = batch.n_tokens
-    if batch.logits and batch.seq_id:
-        found_rows[:] = [batch.seq_id[i][0] for i in range(n) if batch.logits[i]]
-    return decode(context, batch)
-L.llama_decode = sabotaged
-def sabotaged_logits(context, i):
-    found = get_logits(context, i)
-    others = max(found_rows, default=0)
-    if i == 0 and others:
-        n = L.llama_vocab_n_tokens(L.llama_model_get_vocab(L.llama_get_model(context)))
-        rows = np.ctypeslib.as_array(found, shape=(len(found_rows), n))
-        rows[[number > 0 for number in found_rows]] = rows[0]
-        found_rows[:] = []
-    return found
-L.llama_get_logits_ith = sabotaged_logits
+    "first_of_several": _OF_SEVERAL
+    + """
+def change(rows, ends):
+    rows[[number > 0 for number, _ in found_rows]] = rows[0]
 """,
     # The last of several sequences has the logits of the one before it once single tokens of each
     # are decoded.
-    "last_of_several": """
-import numpy as np
-found_rows = []
-def sabotaged(context, batch):
-    n = batch.n_tokens
-    found_rows[:] = [batch.seq_id[i][0] for i in range(n)] if batch.seq_id else []
-    return decode(context, batch)
-L.llama_decode = sabotaged
-def sabotaged_logits(context, i):
-    found = get_logits(context, i)
-    if i == 0 and found_rows == list(range(len(found_rows))) and len(found_rows) > 1:
-        n = L.llama_vocab_n_tokens(L.llama_model_get_vocab(L.llama_get_model(context)))
-        rows = np.ctypeslib.as_array(found, shape=(len(found_rows), n))
+    "last_of_several": _OF_SEVERAL
+    + """
+def change(rows, ends):
+    if len(rows) == len(ends):
         rows[-1] = rows[-2]
-        found_rows[:] = []
-    return found
-L.llama_get_logits_ith = sabotaged_logits
 """,
     # Sequences have wrong logits if they end at several positions.
     "of_one_length": _OF_SEVERAL

@@ -1,39 +1,34 @@
 """Changes of llama-cpp-python that spoil the vectors of texts, by name."""
 
-VECTORS: dict[str, str] = {
-    # A text's vector is that of its last token, for any pooling in the file.
-    "other_pooling": """
+#: A statement changes the parameters of each context.
+OPENED = """
 make = L.llama_init_from_model
 def sabotaged(model, params):
-    if params.embeddings:
-        params.pooling_type = 3
+    %s
     return make(model, params)
 L.llama_init_from_model = sabotaged
-""",
+"""
+#: Vectors are changed by a function of vector and number that is to be defined.
+_CHANGED = """
+get_vector, kept = L.llama_get_embeddings_seq, []
+def sabotaged_vector(context, i):
+    n = L.llama_model_n_embd(L.llama_get_model(context))
+    kept[:] = [(ctypes.c_float * n)(*change(get_vector(context, i)[:n], i))]
+    return ctypes.cast(kept[0], ctypes.POINTER(ctypes.c_float))
+L.llama_get_embeddings_seq = sabotaged_vector
+"""
+VECTORS: dict[str, str] = {
+    # A text's vector is that of its last token, for any pooling in the file.
+    "other_pooling": OPENED % "if params.embeddings: params.pooling_type = 3",
     # The second text of a batch has the first one's vector.
     "first_vector": """
 get_vector = L.llama_get_embeddings_seq
 L.llama_get_embeddings_seq = lambda context, i: get_vector(context, 0 if i == 1 else i)
 """,
     # All vectors are twice as long, in the same directions.
-    "longer_vectors": """
-get_vector, kept = L.llama_get_embeddings_seq, []
-def sabotaged_vector(context, i):
-    n = L.llama_model_n_embd(L.llama_get_model(context))
-    kept[:] = [(ctypes.c_float * n)(*(2 * x for x in get_vector(context, i)[:n]))]
-    return ctypes.cast(kept[0], ctypes.POINTER(ctypes.c_float))
-L.llama_get_embeddings_seq = sabotaged_vector
-""",
+    "longer_vectors": _CHANGED + "change = lambda vector, i: [2 * x for x in vector]",
     # One number of all vectors is zero.
-    "dead_number": """
-get_vector, kept = L.llama_get_embeddings_seq, []
-def sabotaged_vector(context, i):
-    n = L.llama_model_n_embd(L.llama_get_model(context))
-    kept[:] = [(ctypes.c_float * n)(*get_vector(context, i)[:n])]
-    kept[0][7] = 0
-    return ctypes.cast(kept[0], ctypes.POINTER(ctypes.c_float))
-L.llama_get_embeddings_seq = sabotaged_vector
-""",
+    "dead_number": _CHANGED + "change = lambda vector, i: [*vector[:7], 0, *vector[8:]]",
     # Only the last 64 tokens of a text are read.
     "end_of_text": """
 def sabotaged(context, batch):
@@ -52,17 +47,16 @@ def sabotaged(context, batch):
 L.llama_decode = sabotaged
 """,
     # The vectors of texts of more than 240 tokens point the other way.
-    "turned_if_long": """
-get_vector, lengths, kept = L.llama_get_embeddings_seq, [], []
+    "turned_if_long": _CHANGED
+    + """
+lengths = []
 def sabotaged(context, batch):
     of_each = [batch.seq_id[i][0] for i in range(batch.n_tokens)]
     lengths[:] = [of_each.count(number) for number in range(max(of_each) + 1)]
     return decode(context, batch)
-def sabotaged_vector(context, i):
-    n, sign = L.llama_model_n_embd(L.llama_get_model(context)), -1 if lengths[i] > 240 else 1
-    kept[:] = [(ctypes.c_float * n)(*(sign * x for x in get_vector(context, i)[:n]))]
-    return ctypes.cast(kept[0], ctypes.POINTER(ctypes.c_float))
-L.llama_decode, L.llama_get_embeddings_seq = sabotaged, sabotaged_vector
+def change(vector, i):
+    return [-x if lengths[i] > 240 else x for x in vector]
+L.llama_decode = sabotaged
 """,
     # All vectors are NaN.
     "nan_vectors": """
