@@ -23,7 +23,7 @@ from pytest_asperf.api.measurement_context import (
 from pytest_asperf.api.memory import AllocatedMemory, memory_at
 from pytest_asperf.api.model import size_of
 from pytest_asperf.api.quantity import Figure, Found, LimitText, conclude
-from pytest_asperf.api.scored import Scored, ScoredRung, change_of, divergence_of, perplexity_of
+from pytest_asperf.api.scored import Scored, ScoredRung, change_of, quantity_of
 from pytest_asperf.api.throughput import Rate, rate
 from pytest_asperf.config.catalogue import at_level
 from pytest_asperf.config.spec import ModelRef
@@ -55,7 +55,7 @@ class Quant(FixtureValue):
     @property
     def ppl(self) -> Scored:
         """PPL, as llama-perplexity defines it."""
-        return perplexity_of(self.scored)
+        return quantity_of(self.scored, "PPL", "ppl", lambda result: result.nll)
 
     @property
     def delta(self) -> Scored:
@@ -65,7 +65,9 @@ class Quant(FixtureValue):
     @property
     def kld(self) -> Scored:
         """The mean KLD of its distributions from the baseline's, nats."""
-        return divergence_of(self.scored)
+        return quantity_of(
+            self.scored, "KLD", "mean", lambda result: [c.kld for c in result.chunks]
+        )
 
     @property
     def same_top(self) -> Figure:

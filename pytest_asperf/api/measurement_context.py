@@ -224,23 +224,10 @@ class OfWorkload(FixtureValue, ABC, Generic[Measured]):
 class NoRecord:
     """Keeps nothing: measurements outside of a test have no record."""
 
-    def __call__(self, row: AnyRecord, *, instead_of: AnyRecord | None = None) -> None:
-        """Drop a row."""
+    def __call__(self, *_: Any, **__: Any) -> None:
+        """Drop it, and expect nothing of it."""
 
-    def measured(self, what: str) -> None:
-        """Expect no assertion."""
-
-    def used(self) -> None:
-        """Expect none either."""
-
-    def compared(self, verdict: Verdict) -> None:
-        """Expect nothing of it."""
-
-    def asserted(self, verdict: Verdict) -> None:
-        """Expect nothing of it."""
-
-    def raised(self, error: VerdictError) -> None:
-        """Expect nothing of it."""
+    measured = used = compared = asserted = raised = __call__
 
     def keeps(self, undecided: Verdict) -> bool:  # noqa: ARG002  # as for a test's record
         """True if the verdict waits: it does not."""

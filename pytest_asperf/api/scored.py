@@ -277,28 +277,19 @@ class _RatioOfMeans(Figure):
         return True
 
 
-def perplexity_of(rung: ScoredRung) -> Scored:
-    """PPL, as llama-perplexity defines it."""
-    return _quantity(rung, "PPL", "ppl", lambda result: result.nll)
-
-
 def change_of(rung: ScoredRung) -> Scored:
     """The relative change of PPL from the baseline, a share."""
 
     def values(result: LevelResult) -> Chunks:
         return paired_differences([c.nll for c in result.baseline_chunks], result.nll)
 
-    return _quantity(rung, "ΔPPL", "change", values)
+    return quantity_of(rung, "ΔPPL", "change", values)
 
 
-def divergence_of(rung: ScoredRung) -> Scored:
-    """The mean KLD from the baseline, nats."""
-    return _quantity(rung, "KLD", "mean", lambda result: [c.kld for c in result.chunks])
-
-
-def _quantity(
+def quantity_of(
     rung: ScoredRung, metric: str, kind: Kind, of: Callable[[LevelResult], Chunks]
 ) -> Scored:
+    """The mean over chunks of a score, by its tokens."""
     name = f"{metric} {rung.title}"
     return Scored(
         name,

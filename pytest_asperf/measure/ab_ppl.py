@@ -25,7 +25,7 @@ from pytest_asperf.analysis.stats.sequential_frame import BETA
 from pytest_asperf.config.progress import SoFar
 from pytest_asperf.engine_process import ContextFacts
 from pytest_asperf.errors import MeasurementError, UnfitError
-from pytest_asperf.measure.ab_logits import Drift, LogitsExperiment
+from pytest_asperf.measure.ab_logits import LogitsExperiment
 from pytest_asperf.measure.experiment import MachineLease, Visit, shown
 from pytest_asperf.measure.ladder import PPL_N_CTX, scored_chunks
 from pytest_asperf.measure.results import Provenance
@@ -131,7 +131,9 @@ class PplExperiment:
                     if drift is not None and drift.outcome is None:
                         drift.update(candidate)
                         if grows and drift.own_kld is None and drift.is_near:
-                            own = baselines.submit(self._own_drift, arms[0], lease).result()
+                            own = baselines.submit(
+                                LogitsExperiment().drift_of, arms[0], lease
+                            ).result()
                             drift = grown(drift, own.mean_kld, 1 - own.same_top)
                     tests = [one for one in (test, drift) if one is not None]
                     self._show(lease, test, drift, len(chunks))
@@ -182,11 +184,6 @@ class PplExperiment:
         # Drawn without replacement: the basis of the tests' error bounds.
         drawn = random.Random(self.seed).sample(range(n_chunks), n_chunks)  # noqa: S311  # logged
         return sorted(drawn[:n_in_order]) + drawn[n_in_order:]
-
-    @staticmethod
-    def _own_drift(base: RunningArm, lease: MachineLease) -> Drift:
-        """The drift of the baseline's logits of a batch from those of single tokens."""
-        return LogitsExperiment().drift_of(base, lease)
 
     @staticmethod
     def _show(

@@ -85,6 +85,7 @@ class Provenance:
     def rows(self) -> tuple[tuple[str, str], ...]:
         """Label and text of each fact, for a failure message."""
         memory, logits = self.memory, self.loaded.logits_seen
+        served_by = "programs" if self.engine.engine == "command" else "server"
         return (
             ("model", self.model),
             *((("title", self.title),) if self.title else ()),
@@ -103,7 +104,7 @@ class Provenance:
             *((("requested", requested),) if (requested := self._requested()) else ()),
             *(((OVERSUBSCRIBED, crowd),) if (crowd := self._oversubscribed()) else ()),
             *((("memory", f"{memory}, by the engine's own count"),) if memory else ()),
-            *(((self._served_by, self._server),) if self.loaded.served else ()),
+            *(((served_by, self._server),) if self.loaded.served else ()),
             *((("proof", proof),) if (proof := self.context and self.context.proof) else ()),
             *((("client", client),) if (client := self.context and self.context.client) else ()),
             *((("logits", logits),) if logits else ()),
@@ -133,10 +134,6 @@ class Provenance:
         options = f"; options {args}" if args else ""
         drafted = f"; {self.context.drafted}" if self.context and self.context.drafted else ""
         return f"{self.loaded.served}{options}{drafted}"
-
-    @property
-    def _served_by(self) -> str:
-        return "programs" if self.engine.engine == "command" else "server"
 
     def _settings(self) -> str:
         loaded, context = self.loaded, self.context

@@ -276,11 +276,10 @@ def logits_verdict(comparison: LogitsComparison) -> Verdict:
     """The verdict on logits that the candidate computes in two ways."""
     base, candidate = comparison.drifts
     ways, both, cause = logit_ways(base)
+    does = "do as well" if base.mean_kld >= MEAN_HEALTHY_KLD else "agree"
     subject = replace(
         build_subject(f"logits of {ways},", comparison.ran, "corrupt"),
-        if_failed=f"{both} disagree: "
-        + ("the baseline's do as well" if _is_corrupt(base.mean_kld) else "the baseline's agree")
-        + f"; look for {cause}",
+        if_failed=f"{both} disagree: the baseline's {does}; look for {cause}",
     )
     mean = guards.drift_limit(MEAN_HEALTHY_KLD, base.mean_kld)
     largest = guards.drift_limit(LARGEST_HEALTHY_KLD, base.largest_kld)
@@ -321,10 +320,6 @@ def logits_verdict(comparison: LogitsComparison) -> Verdict:
         compared=ComparedVariants(ran=(comparison.ran[0].facts(), comparison.ran[1].facts())),
     )
     return guarded(verdict, [shared] if shared else [])
-
-
-def _is_corrupt(mean_kld: float) -> bool:
-    return mean_kld >= MEAN_HEALTHY_KLD
 
 
 def speculation_verdict(comparison: SpeculationComparison, comparisons: int) -> Verdict:

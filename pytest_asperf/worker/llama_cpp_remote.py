@@ -12,17 +12,12 @@ if TYPE_CHECKING:
     from .rpc_remote import Remote
 
 
-def require_rpc() -> None:
-    """Reject a build of llama.cpp without RPC."""
-    _add_server()
-
-
 def device_list(remote: Remote) -> Any:
     """A model's devices: only those of a server, in the form of `llama_model_params`.
 
     An error if the server does not answer.
     """
-    registered = _add_server()(remote.endpoint.encode())
+    registered = require_rpc()(remote.endpoint.encode())
     ggml.ggml_backend_reg_dev_count.argtypes = [ctypes.c_void_p]
     ggml.ggml_backend_reg_dev_count.restype = ctypes.c_size_t
     ggml.ggml_backend_reg_dev_get.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
@@ -34,7 +29,8 @@ def device_list(remote: Remote) -> Any:
     return (ctypes.c_void_p * (count + 1))(*devices, None)
 
 
-def _add_server() -> Any:
+def require_rpc() -> Any:
+    """The function that adds a server; an error if this build of llama.cpp has no RPC."""
     ggml.ggml_backend_reg_by_name.argtypes = [ctypes.c_char_p]
     ggml.ggml_backend_reg_by_name.restype = ctypes.c_void_p
     ggml.ggml_backend_reg_get_proc_address.argtypes = [ctypes.c_void_p, ctypes.c_char_p]

@@ -52,17 +52,14 @@ def n_received(peers: Container[tuple[str, int]]) -> int:
     return total
 
 
-def held_links(pid: int, peers: Container[tuple[str, int]]) -> dict[str, socket.socket]:
-    """A child's connections to an address, which stay open and are counted as this process's own.
+def _links_of(pid: int, peers: Container[tuple[str, int]]) -> Iterator[tuple[str, socket.socket]]:
+    """A copy of each of a process's connections to an address, by the kernel's name of it.
+
+    A child's stay open, and are counted as this process's own.
 
     Raises:
         OSError: the kernel does not hand them over.
     """
-    return dict(_links_of(pid, peers))
-
-
-def _links_of(pid: int, peers: Container[tuple[str, int]]) -> Iterator[tuple[str, socket.socket]]:
-    """A copy of each of a process's connections, by the kernel's name of it."""
     seen = set()
     for descriptor in list(Path(f"/proc/{pid}/fd").iterdir()):
         with contextlib.suppress(FileNotFoundError):
@@ -215,7 +212,7 @@ class Remote:
         if not self._counts_bytes:
             return
         try:
-            for name, link in held_links(pid, self._peers).items():
+            for name, link in _links_of(pid, self._peers):
                 if self._held.setdefault(name, link) is not link:
                     link.close()
         except ProcessLookupError:  # it has ended: its failure is the answer
