@@ -1,7 +1,11 @@
 """Tiny packages and a tiny checkout, made on the spot; real pip, git and CMake build them."""
 
+import os
+import signal
 import subprocess
+import sys
 import tarfile
+import time
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
+import pytest_asperf
 from pytest_asperf.builds.build_cache import BuildCache
+from tests.processes import wait_for_end
 
 #: A backend that needs nothing but Python, so that no index is used: its wheel has a module with
 #: its compile settings. Like a compiler, it may fail, or be slow.
@@ -114,6 +120,40 @@ class ProgressNotes:
 
     def say(self, text: str) -> None:
         """Nothing is printed while a build is made."""
+
+
+#: Makes the build of an expression, in the cache of a folder.
+_MAKES = """
+import sys
+from pathlib import Path
+from pytest_asperf.builds.build_cache import BuildCache
+from pytest_asperf.config.build_sources import Checkout, Packages
+class Silent:
+    def progress(self, *_): pass
+    def done(self): pass
+    def wait(self, *_): pass
+folder = Path(sys.argv[2])
+cache = BuildCache(folder / "cache", lock_path=folder / "turn", notify=Silent())
+cache.made(eval(sys.argv[1]))
+"""
+
+
+def interrupt(source: str, folder: Path, note: Path) -> None:
+    """Stop a build with Ctrl-C once its compiler has noted its pid; both end."""
+    session = subprocess.Popen(
+        [sys.executable, "-c", _MAKES, source, folder],
+        env={**os.environ, "PYTHONPATH": str(Path(pytest_asperf.__file__).parents[1])},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not (note.exists() and note.read_text().strip()):
+        assert session.poll() is None, session.communicate()[1]
+        time.sleep(0.05)
+    compiler = int(note.read_text())
+    session.send_signal(signal.SIGINT)
+    _, errors = session.communicate(timeout=60)
+    assert "KeyboardInterrupt" in errors
+    wait_for_end(compiler)
 
 
 @pytest.fixture(autouse=True)

@@ -1,21 +1,16 @@
 import os
 import shutil
-import signal
 import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-import pytest_asperf
 from pytest_asperf.builds.build_cache import BuildCache, checkout_recipe
 from pytest_asperf.config.build_sources import Checkout
 from pytest_asperf.config.spec import Build
 from pytest_asperf.errors import BuildError
-from tests.builds.conftest import ProgressNotes
-from tests.processes import wait_for_end
+from tests.builds.conftest import ProgressNotes, interrupt
 
 OpenBuildCache = Callable[[], BuildCache]
 Git = Callable[..., str]
@@ -114,21 +109,6 @@ def test_what_was_compiled_is_gone_on_from(
     assert build_cache().made(source).folder == folder
 
 
-SCRIPT = """
-import sys
-from pathlib import Path
-from pytest_asperf.config.build_sources import Checkout
-from pytest_asperf.builds.build_cache import BuildCache
-class Loud:
-    def progress(self, *step): print(*step, flush=True)
-    def done(self): pass
-    def wait(self, *_): pass
-folder = Path(sys.argv[1])
-room = BuildCache(folder / "cache", lock_path=folder / "turn", notify=Loud())
-room.made(Checkout(folder / "llama.cpp", "slow"))
-"""
-
-
 def test_ctrl_c_keeps_what_is_compiled(
     tmp_path: Path, checkout: Path, git: Git, build_cache: OpenBuildCache
 ) -> None:
@@ -139,22 +119,7 @@ def test_ctrl_c_keeps_what_is_compiled(
     slow = f"{CMAKE}add_custom_command(TARGET tiny PRE_BUILD COMMAND sh {script})\n"
     (checkout / "CMakeLists.txt").write_text(slow)
     commit(checkout, git, "slow")
-    root = Path(pytest_asperf.__file__).parents[1]
-    session = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, tmp_path],
-        env={**os.environ, "PYTHONPATH": str(root)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    while not (note.exists() and note.read_text().strip()):
-        assert session.poll() is None, session.communicate()[1]
-        time.sleep(0.05)
-    child = int(note.read_text())
-    session.send_signal(signal.SIGINT)
-    _, errors = session.communicate(timeout=60)
-    assert "KeyboardInterrupt" in errors
-    wait_for_end(child)
+    interrupt(f"Checkout(Path({str(checkout)!r}), 'slow')", tmp_path, note)
     (folder,) = (path for path in (tmp_path / "cache" / "builds").iterdir() if path.is_dir())
     assert (folder / "build" / "CMakeCache.txt").exists()
     go.touch()

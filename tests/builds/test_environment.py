@@ -1,15 +1,12 @@
 import os
-import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-import pytest_asperf
 from pytest_asperf.builds.build_cache import BuildCache
 from pytest_asperf.builds.environment import _steps, environment_recipe, interpreter_of
 from pytest_asperf.builds.store import finished
@@ -18,8 +15,7 @@ from pytest_asperf.config.engines import ENGINES, MLX_ENGINES
 from pytest_asperf.config.spec import Build
 from pytest_asperf.engine_process import EngineBuild
 from pytest_asperf.errors import BuildError, CacheError, ConfigError
-from tests.builds.conftest import ProgressNotes
-from tests.processes import wait_for_end
+from tests.builds.conftest import ProgressNotes, interrupt
 
 OpenBuildCache = Callable[[], BuildCache]
 Write = Callable[..., Path]
@@ -175,21 +171,6 @@ def test_two_at_once_make_one(
     assert [wait.endswith("the first time") for wait in notes.waits].count(True) == 1
 
 
-SCRIPT = """
-import sys
-from pathlib import Path
-from pytest_asperf.config.build_sources import Packages
-from pytest_asperf.builds.build_cache import BuildCache
-class Silent:
-    def progress(self, *_): pass
-    def done(self): pass
-    def wait(self, *_): pass
-folder = Path(sys.argv[1])
-room = BuildCache(folder / "cache", lock_path=folder / "turn", notify=Silent())
-room.made(Packages(files=(Path(sys.argv[2]),)))
-"""
-
-
 def test_ctrl_c_ends_the_compiler_and_leaves_nothing(tmp_path: Path, write_sdist: Write) -> None:
     """A stopped build ends with all of its processes."""
     note = tmp_path / "pid"
@@ -198,21 +179,7 @@ def test_ctrl_c_ends_the_compiler_and_leaves_nothing(tmp_path: Path, write_sdist
         f"open({str(note)!r}, 'w').write(f'{{child.pid}} '); child.wait()"
     )
     sdist = write_sdist(tmp_path, "tiny", fault=fault)
-    root = Path(pytest_asperf.__file__).parents[1]
-    session = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, tmp_path, sdist],
-        env={**os.environ, "PYTHONPATH": str(root)},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    while not (note.exists() and note.read_text().strip()):
-        assert session.poll() is None, session.communicate()[1]
-        time.sleep(0.05)
-    child = int(note.read_text())
-    session.send_signal(signal.SIGINT)
-    _, errors = session.communicate(timeout=60)
-    assert "KeyboardInterrupt" in errors
-    wait_for_end(child)
+    interrupt(f"Packages(files=(Path({str(sdist)!r}),))", tmp_path, note)
     builds = tmp_path / "cache" / "builds"
     assert not any(path.is_dir() for path in builds.iterdir())
     assert all(finished(path) is None for path in builds.iterdir())

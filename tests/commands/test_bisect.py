@@ -213,17 +213,6 @@ def test_other_programs_in_a_folder_have_another_state(bisect: Command) -> None:
     assert len(states(bisect)) == 2
 
 
-def test_a_broken_state_is_set_aside(bisect: Command) -> None:
-    """It is named, kept for a look, and the run begins anew."""
-    over(bisect, EQUAL, SLOW)
-    (state,) = states(bisect)
-    state.write_text("{")
-    done = over(bisect, EQUAL, SLOW)
-    assert done.exit_code == 0, done.output
-    assert "of an earlier run; it is renamed to" in done.stderr
-    assert len(rows(done)) == 1
-
-
 def test_builds_of_a_file(bisect: Command) -> None:
     """A list may be a file with a build a line, with remarks."""
     lines = ["# the builds of May", EQUAL, "", f"{SLOW}  # merged on Monday", SLOW]

@@ -3,14 +3,11 @@
 import json
 import re
 from pathlib import Path
-from typing import Final
 
 import pytest
 
 from tests.commands.conftest import ScriptedCommand
 from tests.report import sample_reports as samples
-
-_EMPTY: Final = '{"schema": 1, "headline": [], "rows": []}'
 
 
 def test_a_page_is_made_of_several_reports(

@@ -90,6 +90,7 @@ def test_unread_gpu_cores_leave_an_m3_max_unknown(recorded: Callable[[str], str]
     assert machine.profile is None
     assert machine.bandwidth is None
     assert "m3max-30, m3max-40" in machine.profile_note
+    assert "GPU cores could not be read" in machine.profile_note
 
 
 def test_unread_gpu_cores_still_leave_the_one_bandwidth_of_an_m2_ultra(

@@ -132,14 +132,6 @@ def test_any_name_is_found_or_refused(name: str) -> None:
         assert find_profile(name).id in load_profiles()
 
 
-def test_unread_gpu_cores_leave_the_bins_open() -> None:
-    """An M3 Max whose GPU cores are unknown is no profile, even if its CPU cores are known."""
-    match = match_profile("Apple M3 Max", cpu_cores=14, memory_bytes=36 * _GIB)
-    assert match.profile is None
-    assert [p.id for p in match.candidates] == ["m3max-30", "m3max-40"]
-    assert "GPU cores could not be read" in match.note
-
-
 @pytest.mark.parametrize(
     ("brand", "gpu_cores", "cpu_cores", "gib"),
     [

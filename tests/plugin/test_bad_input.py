@@ -12,6 +12,7 @@ import pytest
 from pytest_asperf.modelfiles.hub_cache import shipped_models
 from tests.conftest import Draft
 from tests.modelfiles.gguf_files import write_gguf
+from tests.plugin.bad_input import assert_told, cases_of
 from tests.plugin.conftest import Project
 
 CONFIG = """
@@ -163,30 +164,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory, draft: Draft, own_lock: str
 @pytest.fixture(scope="module")
 def told(folder: Path, command: list[str], environment: dict[str, str]) -> dict[str, ET.Element]:
     """One session over all of them: each test's element of the JUnit report."""
-    done = subprocess.run(
-        [*command, "--junitxml=junit.xml", "-q"],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout + done.stderr
-    cases = ET.parse(folder / "junit.xml").getroot().iter("testcase")  # noqa: S314  # our own
-    return {case.attrib["name"]: case for case in cases}
+    return cases_of(command, folder, environment)
 
 
 @pytest.mark.parametrize("name", TOLD)
 def test_it_is_an_error_of_its_own_test(told: dict[str, ET.Element], name: str) -> None:
     """It has the fault and the remedy, and shows no traceback."""
-    phase, parts = TOLD[name]
-    (element,) = (child for child in told[name] if child.tag != "properties")
-    assert element.tag == phase
-    text = element.text or ""
-    for part in (*parts, "\n  what to do:     "):
-        assert part in text
-    assert "Traceback" not in text
-    assert "pytest_asperf/" not in text.partition("\n")[0].replace("pytest_asperf/data", "")
+    assert_told(told[name], *TOLD[name])
 
 
 @pytest.mark.parametrize("name", ["test_sound", "test_sound_too"])

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import subprocess
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from pytest_asperf.config.engines import level_recipe
 from pytest_asperf.engine_process import EngineBuild, Worker
 from pytest_asperf.modelfiles.hub_cache import shipped_models
 from tests.conftest import Draft
+from tests.plugin.bad_input import assert_told, cases_of
 from tests.plugin.conftest import Project
 
 CONFIG = """
@@ -182,29 +182,13 @@ def _json(config: dict[str, object], **changed: object) -> bytes:
 @pytest.fixture(scope="module")
 def told(folder: Path, command: list[str], environment: dict[str, str]) -> dict[str, ET.Element]:
     """One session over all of them: each test's element of the JUnit report."""
-    done = subprocess.run(
-        [*command, "--junitxml=junit.xml", "-q"],
-        cwd=folder,
-        env={**environment, "HF_HUB_CACHE": str(folder / "hub")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout + done.stderr
-    cases = ET.parse(folder / "junit.xml").getroot().iter("testcase")  # noqa: S314  # our own
-    return {case.attrib["name"]: case for case in cases}
+    return cases_of(command, folder, {**environment, "HF_HUB_CACHE": str(folder / "hub")})
 
 
 @pytest.mark.parametrize("name", TOLD)
 def test_it_is_an_error_of_its_own_test(told: dict[str, ET.Element], name: str) -> None:
     """It has the fault and the remedy, and shows no traceback."""
-    phase, parts = TOLD[name]
-    (element,) = (child for child in told[name] if child.tag != "properties")
-    text = element.text or ""
-    assert element.tag == phase, text
-    for part in (*parts, "\n  what to do:     "):
-        assert part in text
-    assert "Traceback" not in text
+    assert_told(told[name], *TOLD[name])
 
 
 @pytest.mark.parametrize("name", ["test_sound", "test_sound_too"])

@@ -44,12 +44,3 @@ def test_fixtures_of_the_same_names_are_the_projects_own(project: Project) -> No
     result = project.run()
     result.assert_outcomes(passed=1)
     result.stdout.no_fnmatch_line("asperf:*")
-
-
-def test_pyproject_will_do(project: Project) -> None:
-    """The settings may also be under [tool.asperf] of pyproject.toml."""
-    text = (project.path / "asperf.toml").read_text().replace("[models", "[tool.asperf.models")
-    (project.path / "asperf.toml").unlink()
-    (project.path / "pyproject.toml").write_text(f"[tool.asperf]\n{text}")
-    project.test(MEASURES)
-    project.run().assert_outcomes(passed=1)

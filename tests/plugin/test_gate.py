@@ -83,13 +83,6 @@ def test_a_seed_replays_the_order(gated: Project) -> None:
     assert lines[0] == lines[1]
 
 
-def test_a_spent_budget_is_inconclusive(gated: Project) -> None:
-    """Too few pairs are INCONCLUSIVE, and the note has the number that would decide."""
-    result = gated.run("--asperf-candidate=slow_by=0.03", "--asperf-max-pairs=4")
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["*1 inconclusive*"])
-
-
 def test_workloads_share_the_error(gated: Project) -> None:
     """Each of two workloads has its verdict, at half of the error."""
     gated.test(
@@ -184,21 +177,6 @@ def test_a_latency_is_no_rate(gated: Project) -> None:
     gated.test('def test_it(throughput):\n    throughput("ttft64")')
     result = gated.run()
     result.stdout.fnmatch_lines(["*ttft64 is a latency*", '*latency("ttft64")*'])
-
-
-def test_prefill_that_disagrees_with_decoding_in_both_builds_is_invalid(gated: Project) -> None:
-    """Logits of batches against those of single tokens are a workload of the fixture."""
-    gated.script("f16", noise_of_batches=2.0)
-    gated.test('def test_gate(gate):\n    assert_no_regression(gate("tg32", "logits"))')
-    result = gated.run("--asperf-candidate=current")
-    result.stdout.fnmatch_lines(["✓ *tg32 *", "!  gate logits fake:F16*", "*= 1 invalid in *"])
-
-
-def test_an_unknown_workload_is_refused(gated: Project) -> None:
-    """A typo raises with the nearest name."""
-    gated.test('def test_gate(gate):\n    assert_no_regression(gate("logit"))')
-    result = gated.run("--asperf-candidate=current")
-    result.stdout.fnmatch_lines(["*'logit' is not a workload; did you mean 'logits'*"])
 
 
 def test_speculation_is_gated(live: Project) -> None:

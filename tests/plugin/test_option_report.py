@@ -133,14 +133,6 @@ def test_gate(gate):
     assert ppl["compared"]["text"] == "corpus.txt"
 
 
-def test_what_has_no_interval_is_null(project: Project) -> None:
-    """JSON has no infinity: an unknown bound is null."""
-    project.test(MEASURES)
-    project.run("--asperf-report=json:report.json", "--asperf-chunks=1", "--asperf-repetitions=1")
-    document = _strict((project.path / "report.json").read_text("utf-8"))
-    assert document["rows"][0]["delta_ppl"]["low"] is None
-
-
 def test_a_broken_measurement_is_in_it(project: Project) -> None:
     """A failed measurement is a row too, under its test's full name."""
     project.script("f16", faults={"generate": "crash"})

@@ -3,7 +3,6 @@ from importlib import resources
 
 import pytest
 
-from pytest_asperf.errors import ConfigError
 from pytest_asperf.hardware.profiles import find_bins
 from pytest_asperf.published.findings import Finding, judge_recorded, load_findings
 from pytest_asperf.published.findings.terms import ids_of
@@ -83,9 +82,3 @@ def test_scopes_are_hardware_that_exists() -> None:
     names |= {name for one in across for name in one.machines}
     ids = {name: {id_ for p in find_bins(name) for id_ in (p.id, p.chip)} for name in names}
     assert [name for name in names if name not in ids[name]] == []
-
-
-def test_an_unknown_finding_is_refused_with_the_nearest() -> None:
-    """A typing error raises with the nearest name."""
-    with pytest.raises(ConfigError, match="did you mean 'power-282'"):
-        FINDINGS.find("power-283", where="test")
