@@ -36,7 +36,7 @@ def undisturbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for no other measurement of this machine, and assume a fast client."""
     lock = tmp_path / "lock"
     monkeypatch.setattr("pytest_asperf.hardware.machine_lock.machine_lock_path", lambda: lock)
-    cost = ClientCost(1, 1, 10_000, 20_000, 30_000, 20_000)
+    cost = ClientCost(1, 1, 10_000, 20_000, 20_000)
     monkeypatch.setattr("pytest_asperf.measure.load_sweep.client_cost", lambda _: cost)
 
 

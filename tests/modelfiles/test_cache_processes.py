@@ -15,15 +15,21 @@ from pytest_asperf.modelfiles.cache import build_once
 PACKAGE_PARENT = Path(pytest_asperf.__file__).parents[1]
 
 
-def python(code: str, *arguments: object, prefix: tuple[str, ...] = ()) -> subprocess.Popen[str]:
-    """Start Python on this code, with the package that is under test."""
-    return subprocess.Popen(
+def python(
+    code: str, *arguments: object, says: str = "", prefix: tuple[str, ...] = ()
+) -> subprocess.Popen[str]:
+    """Start Python on this code, with the package that is under test, up to its first line."""
+    process = subprocess.Popen(
         [*prefix, sys.executable, "-c", code, *map(str, arguments)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": str(PACKAGE_PARENT)},
     )
+    if says:
+        assert process.stdout is not None
+        assert process.stdout.readline() == f"{says}\n"
+    return process
 
 
 KILLED = """
@@ -42,9 +48,7 @@ build_once(Path(sys.argv[1]), build, recipe={})
 
 def killed_while_building(target: Path) -> None:
     """Leave the files of a process that is killed in the middle of building `target`."""
-    process = python(KILLED, target)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "building\n"
+    process = python(KILLED, target, says="building")
     process.kill()
     process.communicate()
     assert process.returncode == -signal.SIGKILL
@@ -63,15 +67,14 @@ def test_a_killed_build_is_neither_used_nor_kept(tmp_path: Path, next_target: st
 
 def test_a_running_build_of_another_file_is_left_alone(tmp_path: Path) -> None:
     """A file that is being written is no leftover."""
-    process = python(KILLED, tmp_path / "m.gguf")
-    assert process.stdout is not None
-    assert process.stdout.readline() == "building\n"
+    process = python(KILLED, tmp_path / "m.gguf", says="building")
     build_once(tmp_path / "other.gguf", Path.touch, recipe={})
     process.communicate("")
     assert process.returncode == 0
     assert (tmp_path / "m.gguf").read_bytes() == b"half"
 
 
+WAITING = "waiting for another process to finish m.gguf"
 ONE_OF_TWO = """
 import os, sys
 from pathlib import Path
@@ -95,12 +98,8 @@ print("done", flush=True)
 def test_two_processes_build_once(tmp_path: Path) -> None:
     """The second one reports that it waits, and uses the first one's result."""
     target, log = tmp_path / "m.gguf", tmp_path / "log"
-    first = python(ONE_OF_TWO, target, log)
-    assert first.stdout is not None
-    assert first.stdout.readline() == "building\n"
-    second = python(ONE_OF_TWO, target, log)
-    assert second.stdout is not None
-    assert second.stdout.readline() == "waiting for another process to finish m.gguf\n"
+    first = python(ONE_OF_TWO, target, log, says="building")
+    second = python(ONE_OF_TWO, target, log, says=WAITING)
     assert not target.exists()
     assert first.communicate("")[0] == "done\n"
     assert second.communicate("")[0] == "done\n"
@@ -111,12 +110,8 @@ def test_two_processes_build_once(tmp_path: Path) -> None:
 def test_the_waiting_process_builds_when_the_first_one_is_killed(tmp_path: Path) -> None:
     """A lock dies with its process, so that no other waits for a dead process."""
     target, log = tmp_path / "m.gguf", tmp_path / "log"
-    first = python(ONE_OF_TWO, target, log)
-    assert first.stdout is not None
-    assert first.stdout.readline() == "building\n"
-    second = python(ONE_OF_TWO, target, log)
-    assert second.stdout is not None
-    assert second.stdout.readline().startswith("waiting")
+    first = python(ONE_OF_TWO, target, log, says="building")
+    second = python(ONE_OF_TWO, target, log, says=WAITING)
     first.kill()
     first.communicate()
     assert second.communicate("")[0] == "building\ndone\n"

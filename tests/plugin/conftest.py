@@ -286,6 +286,14 @@ def metered(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
 
 
 @pytest.fixture
+def pair(live: Project) -> Project:
+    """A project with two short prompts."""
+    prompts = {"code": ["def area(width, height):\n"], "text": ["# The area is the product of"]}
+    (live.path / "prompts.json").write_text(json.dumps(prompts))
+    return live
+
+
+@pytest.fixture
 def planned(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     """A project on a Mac with a saved plan."""
 

@@ -1,6 +1,5 @@
 """The speculative marker, the speculation fixture and its assertions, live."""
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -14,14 +13,6 @@ from tests.plugin.conftest import Project
 #: A model and its own smaller quantization: a pair that needs only the smallest shipped model.
 _MARK = '@pytest.mark.speculative(draft="asperf-draft:Q4_0", target="asperf-draft:F16", {})\n'
 _SHORT = 'k=2, n_tokens=8, prompts="prompts.json"'
-
-
-@pytest.fixture
-def pair(live: Project) -> Project:
-    """A project with two short prompts."""
-    prompts = {"code": ["def area(width, height):\n"], "text": ["# The area is the product of"]}
-    (live.path / "prompts.json").write_text(json.dumps(prompts))
-    return live
 
 
 def _test(settings: str, body: str, mark: str = _MARK) -> str:

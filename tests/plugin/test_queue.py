@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,15 @@ def _meeting(project: Project) -> Path:
     return log
 
 
+def _started(
+    words: Sequence[object], project: Project, environment: dict[str, str]
+) -> subprocess.Popen[str]:
+    """Start a process in a project's folder."""
+    return subprocess.Popen(
+        [*map(str, words)], cwd=project.path, env=environment, stdout=subprocess.PIPE, text=True
+    )
+
+
 def _turns(log: Path) -> list[tuple[str, int]]:
     """Return which process ran and how often in a row, in the order of the clock."""
     lines = [line.split() for line in log.read_text().splitlines()]
@@ -75,16 +84,8 @@ def test_two_sessions_never_measure_at_once(
 ) -> None:
     """Their runs never interleave, and a waiting process prints the reason."""
     log = _meeting(project)
-    sessions = [
-        subprocess.Popen(
-            [*command, "-p", "no:cacheprovider"],
-            cwd=project.path,
-            env=environment,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(2)
-    ]
+    words = [*command, "-p", "no:cacheprovider"]
+    sessions = [_started(words, project, environment) for _ in range(2)]
     outputs = [session.communicate()[0] for session in sessions]
     assert [session.returncode for session in sessions] == [0, 0], outputs
     assert len({pid for pid, _ in _turns(log)}) == 2
@@ -204,13 +205,8 @@ def holder(
     project: Project, session_cache: Path, environment: dict[str, str]
 ) -> Iterator[subprocess.Popen[str]]:
     """Another process with the project's lock."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, session_cache / "lock"],
-        cwd=project.path,
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    words = (sys.executable, "-c", HOLDER, session_cache / "lock")
+    process = _started(words, project, environment)
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
     yield process
@@ -228,21 +224,16 @@ def test_waiting_is_told(
     project.test(MEASURES)
     with (project.path / "conftest.py").open("a") as conftest:
         conftest.write(RELEASES)
-    done = subprocess.run(
-        [*command, "-p", "no:cacheprovider", "--asperf-repetitions=2"],
-        cwd=project.path,
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
+    words = [*command, "-p", "no:cacheprovider", "--asperf-repetitions=2"]
+    session = _started(words, project, environment)
+    output, _ = session.communicate()
+    assert session.returncode == 0, output
     user = psutil.Process().username()
     assert (
         "asperf: waiting: another measurement is running on this machine: "
-        f"pid {holder.pid} of {user} (" in done.stdout
+        f"pid {holder.pid} of {user} (" in output
     )
-    assert "asperf: waiting: the machine is free after " in done.stdout
+    assert "asperf: waiting: the machine is free after " in output
 
 
 @pytest.mark.parametrize("where", ["option", "file"])

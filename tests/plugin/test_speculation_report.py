@@ -27,14 +27,6 @@ def test_lookup(speculation):
 PAIR = '@pytest.mark.speculative(draft="asperf-draft:Q4_0", target="asperf-draft:F16", {})\n'
 
 
-@pytest.fixture
-def pair(live: Project) -> Project:
-    """A project with two short prompts."""
-    prompts = {"code": ["def area(width, height):\n"], "text": ["# The area is the product of"]}
-    (live.path / "prompts.json").write_text(json.dumps(prompts))
-    return live
-
-
 @pytest.mark.parametrize("options", [("-pbenchmark", "--benchmark-sort=name"), ("-pxdist", "-n1")])
 def test_the_table_and_the_page(
     pair: Project, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]

@@ -113,8 +113,7 @@ def test_the_clients_own_cost_is_measured() -> None:
     """A server of known pace shows this client's lag and its cost."""
     cost = measure_client_cost(2, n_chunks=5, pace_us=2000)
     assert (cost.n_streams, cost.n_chunks) == (2, 5)
-    assert 0 < cost.lag_p50_ns <= cost.lag_max_ns
-    assert cost.lag_p95_ns <= cost.lag_max_ns
+    assert 0 < cost.lag_p50_ns <= cost.lag_p95_ns
     assert cost.cpu_ns_per_chunk > 0
 
 

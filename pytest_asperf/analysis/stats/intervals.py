@@ -220,12 +220,10 @@ def difference_apart(base: Estimate, other: Estimate) -> Estimate:
     )
 
 
-def sd_interval(
-    sd: float, n: int, confidence: float = DECISION_CONFIDENCE, *, unit: str, counted: str = "runs"
-) -> Estimate:
+def sd_interval(sd: float, n: int, confidence: float, *, unit: str) -> Estimate:
     """A standard deviation with its chi-square interval, for two normal samples or more."""
     if n < 2 or not sd >= 0:
-        raise ValueError(f"a standard deviation of {sd} over {n} {counted}")
+        raise ValueError(f"a standard deviation of {sd} over {n} runs")
     tail = (1 - checked_confidence(confidence)) / 2
     low, high = (sd * math.sqrt((n - 1) / float(chdtri(n - 1, p))) for p in (tail, 1 - tail))
     return Estimate(
@@ -233,9 +231,9 @@ def sd_interval(
         low,
         high,
         n,
-        method=f"chi-square over {counted}",
+        method="chi-square over runs",
         unit=unit,
-        counted=counted,
+        counted="runs",
         confidence=confidence,
     )
 

@@ -119,7 +119,6 @@ class ClientCost:
     n_chunks: int
     lag_p50_ns: int
     lag_p95_ns: int
-    lag_max_ns: int
     cpu_ns_per_chunk: int
 
     def __str__(self) -> str:
@@ -169,7 +168,6 @@ def _cost_of(records: list[StreamRecord]) -> ClientCost:
         n_chunks=len(every) // len(records),
         lag_p50_ns=quiet_median(lags),
         lag_p95_ns=every[len(every) * 95 // 100],
-        lag_max_ns=every[-1],
         cpu_ns_per_chunk=sum(record.cpu_ns for record in records) // n_reads,
     )
 
