@@ -43,17 +43,8 @@ TIERS: dict[str, set[str]] = {
     "requests": {"config"},
     # Files, processes and clocks. `testing` starts workers for an engine.
     "machine": {
-        *(
-            "hardware",
-            "modelfiles",
-            "builds",
-            "worker",
-            "engine_process",
-            "measure",
-            "store",
-            "records",
-            "testing",
-        ),
+        *("hardware", "modelfiles", "builds", "worker", "engine_process", "measure", "store"),
+        *("records", "testing"),
     },
     # The results of measurements: no pytest, no terminal.
     "results": {"report", "verdicts", "gate", "bisect", "nightly", "forecast", "audit"},
@@ -72,18 +63,8 @@ SHELL = {"plugin", "examples", *INSTALLED}
 # No file, clock, process or network can be had from these; numpy and scipy are used for arithmetic.
 PURE = {
     "bisect",
-    *(
-        "__future__",
-        "collections",
-        "contextvars",
-        "dataclasses",
-        "enum",
-        "functools",
-        "itertools",
-        "math",
-        "re",
-    ),
-    *("difflib", "statistics", "string", "sys", "textwrap", "types", "typing"),
+    *("__future__", "collections", "contextvars", "dataclasses", "enum", "functools", "itertools"),
+    *("math", "re", "difflib", "statistics", "string", "sys", "textwrap", "types", "typing"),
     *("numpy", "scipy"),
 }
 IMPURE_BUILTINS = {"open", "print", "input", "exec", "eval", "__import__"}

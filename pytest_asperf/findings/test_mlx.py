@@ -5,13 +5,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from pytest_asperf import (
-    Ladder,
-    Quant,
-    assert_monotonic,
-    assert_pareto_optimal,
-    assert_ppl_delta,
-)
+from pytest_asperf import Ladder, Quant, assert_monotonic, assert_pareto_optimal, assert_ppl_delta
 
 pytestmark = [
     pytest.mark.skipif(find_spec("mlx_lm") is None, reason="pytest-asperf[mlx] is not installed"),

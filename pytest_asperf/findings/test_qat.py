@@ -9,10 +9,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from pytest_asperf import (
-    Ladder,
-    assert_monotonic,
-)
+from pytest_asperf import Ladder, assert_monotonic
 
 pytestmark = [
     pytest.mark.skipif(find_spec("mlx_lm") is None, reason="pytest-asperf[mlx] is not installed"),

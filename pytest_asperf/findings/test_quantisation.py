@@ -2,13 +2,7 @@
 
 import pytest
 
-from pytest_asperf import (
-    Ladder,
-    Quant,
-    assert_monotonic,
-    assert_pareto_optimal,
-    assert_ppl_delta,
-)
+from pytest_asperf import Ladder, Quant, assert_monotonic, assert_pareto_optimal, assert_ppl_delta
 
 pytestmark = pytest.mark.model("@target")
 

@@ -4,11 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_asperf import (
-    Speculation,
-    assert_lossless,
-    assert_sd_gain,
-)
+from pytest_asperf import Speculation, assert_lossless, assert_sd_gain
 
 #: Eight to twelve prompts of each category, where categories are compared with each other.
 _BY_CATEGORY = str(Path(__file__).with_name("prompts-by-category.json"))

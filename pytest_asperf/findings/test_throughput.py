@@ -5,14 +5,7 @@ from importlib.util import find_spec
 import pytest
 from gguf import GGUFReader
 
-from pytest_asperf import (
-    Hardware,
-    HardwareError,
-    Ladder,
-    Model,
-    Throughput,
-    assert_monotonic,
-)
+from pytest_asperf import Hardware, HardwareError, Ladder, Model, Throughput, assert_monotonic
 
 pytestmark = pytest.mark.model("@target")
 

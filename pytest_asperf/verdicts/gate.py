@@ -33,13 +33,7 @@ from pytest_asperf.analysis.stats.ppl_sequential import ChunksTest, DriftTest
 from pytest_asperf.analysis.stats.ratio_test import RatioTest
 from pytest_asperf.analysis.stats.sequential import PairedTest
 from pytest_asperf.analysis.stats.total_time import TotalTimeTest
-from pytest_asperf.analysis.verdict import (
-    Outcome,
-    Subject,
-    Verdict,
-    guarded,
-    judge_invalid,
-)
+from pytest_asperf.analysis.verdict import Outcome, Subject, Verdict, guarded, judge_invalid
 from pytest_asperf.errors import Advice
 from pytest_asperf.measure.ab_logits import Drift, LogitsComparison
 from pytest_asperf.measure.ab_ppl import PplComparison

@@ -9,11 +9,7 @@ from pytest_asperf.analysis.stats.total_time import TotalTimeTest
 from pytest_asperf.config.spec import ModelRef, ModelSpec
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.gate.cells import GateCell, GateCheck
-from pytest_asperf.gate.judge import (
-    _chunks_left,
-    _taking_turns,
-    _total_change,
-)
+from pytest_asperf.gate.judge import _chunks_left, _taking_turns, _total_change
 from pytest_asperf.measure.ab_speed import WorkloadPairs
 from pytest_asperf.measure.paired_runner import Pair
 

@@ -12,11 +12,7 @@ from pytest_asperf.config.spec import ModelRef, ModelSpec
 from pytest_asperf.errors import Advice, ModelError
 from pytest_asperf.gate.cells import CellResult, GateCell, parse_gated
 from pytest_asperf.gate.plan import GatePlan, LeftOut
-from pytest_asperf.gate.summary import (
-    GateOutcome,
-    facts,
-    noted,
-)
+from pytest_asperf.gate.summary import GateOutcome, facts, noted
 from pytest_asperf.records.kinds import BrokenRecord, facts_of_builds
 from pytest_asperf.report.gate_text import error_budget, notes, summary_rows, text_lines
 from pytest_asperf.report.markdown import markdown

@@ -11,11 +11,7 @@ from scipy.stats import binom  # type: ignore[import-untyped]  # scipy ships no 
 from pytest_asperf.analysis.limit_verdict import parse_tolerance
 from pytest_asperf.analysis.metrics import ChunkScore
 from pytest_asperf.analysis.outcome import Decision
-from pytest_asperf.analysis.stats.ppl_sequential import (
-    DriftTest,
-    PairedPplTest,
-    SeenChunks,
-)
+from pytest_asperf.analysis.stats.ppl_sequential import DriftTest, PairedPplTest, SeenChunks
 from pytest_asperf.errors import ConfigError, MeasurementError
 
 FIXTURE = Path(__file__).parents[3] / "fixtures" / "ppl_chunks.json"
