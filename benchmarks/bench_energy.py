@@ -21,6 +21,7 @@ from timing import table
 
 from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.config.build_sources import Interpreter
+from pytest_asperf.config.progress import Notify
 from pytest_asperf.config.spec import Build, ModelRef, ModelSpec, Variant
 from pytest_asperf.config.workload import parse_workload
 from pytest_asperf.errors import AsperfError, HardwareError
@@ -52,21 +53,12 @@ _SHAPE: Final = Shape(n_vocab=2048, n_embd=3072, n_ff=8192, n_layers=28)
 _MORE_LAYERS: Final = 3
 
 
-class _Notices:
-    """Prints waits, and nothing else."""
-
-    def progress(self, label: str, done: int, total: int, so_far: object = None) -> None:
-        """Print nothing: it would use time of the phases."""
-
-    def done(self) -> None:
-        """Print nothing."""
+class _Notices(Notify):
+    """Prints waits, and nothing else: it would use time of the phases."""
 
     def wait(self, reason: str) -> None:
         """Print the wait."""
         print(f"waiting: {reason}", file=sys.stderr, flush=True)
-
-    def say(self, text: str) -> None:
-        """Print nothing."""
 
 
 def main() -> bool:

@@ -29,6 +29,7 @@ from timing import table
 from pytest_asperf.analysis.verdict import Outcome
 from pytest_asperf.config.build_sources import Interpreter
 from pytest_asperf.config.engine_settings import EngineSettings
+from pytest_asperf.config.progress import Notify
 from pytest_asperf.config.spec import Build, ModelRef, ModelSpec
 from pytest_asperf.config.workload import parse_workload
 from pytest_asperf.hardware.machine_lock import machine_lock_path
@@ -67,21 +68,12 @@ _SERVER_SECONDS: Final = 30
 _SERVER_TOLERANCE: Final = "10%"
 
 
-class _Silent:
-    """Ignores everything: a benchmark is not watched."""
-
-    def progress(self, label: str, done: int, total: int, so_far: object = None) -> None:
-        """Print nothing."""
-
-    def done(self) -> None:
-        """Print nothing."""
+class _Silent(Notify):
+    """Ignores everything but waits: a benchmark is not watched."""
 
     def wait(self, reason: str) -> None:
         """Print the wait: it is not measured, but it costs time."""
         print(f"waiting: {reason}", file=sys.stderr)
-
-    def say(self, text: str) -> None:
-        """Print nothing."""
 
 
 @dataclass(frozen=True, slots=True)

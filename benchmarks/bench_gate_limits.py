@@ -16,13 +16,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from bench_mlx_ppl import Silent
 from models import BUILD
 from timing import table
 
 from pytest_asperf.analysis.verdict import Outcome, Verdict
 from pytest_asperf.config.build_sources import Interpreter
 from pytest_asperf.config.engine_settings import EngineSettings
+from pytest_asperf.config.progress import Notify
 from pytest_asperf.config.spec import Build, ModelRef
 from pytest_asperf.measure.embeddings import EmbeddingsComparison, EmbeddingsExperiment
 from pytest_asperf.measure.experiment import MeasurementPlan
@@ -137,7 +137,7 @@ def _compared(
         corpus=corpus,
         plan=MeasurementPlan(),
         lock_path=folder / "lock",
-        notify=Silent(),
+        notify=Notify(),
     ) as runner:
         return runner.compare(runner.under((ModelRef(spec, quant),), builds), experiment)
 

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bench_mlx_ppl import Silent
 from models import shipped_target
 from timing import table
 
 from pytest_asperf.config.engine_settings import parse_kv_type
+from pytest_asperf.config.progress import Notify
 from pytest_asperf.config.spec import ModelRef
 from pytest_asperf.config.workload import parse_workload
 from pytest_asperf.engine_process import EngineBuild
@@ -54,7 +54,7 @@ def _of_engine(engine: Engine, types: tuple[str, ...]) -> list[tuple[str, ...]]:
         corpus=shipped_corpus(),
         plan=MeasurementPlan(chunks=_CHUNKS, repetitions=_REPETITIONS),
         lock_path=machine_lock_path(),
-        notify=Silent(),
+        notify=Notify(),
     ) as runner:
         scored = runner.ladder(base, tuple(rungs.values()))
         timed = runner.throughputs((base, *rungs.values()), parse_workload(_AT_DEPTH, where=engine))

@@ -13,6 +13,7 @@ from mlx_sides import MODEL, Sides
 from models import shipped_target
 from timing import table
 
+from pytest_asperf.config.progress import Notify
 from pytest_asperf.config.spec import ModelRef
 from pytest_asperf.engine_process import EngineBuild
 from pytest_asperf.hardware.machine_lock import machine_lock_path
@@ -30,22 +31,6 @@ _LADDERS: Final[dict[Engine, tuple[str, ...]]] = {
     "mlx": ("8bit", "6bit", "4bit", "3bit"),
     "llama_cpp": ("Q8_0", "Q6_K", "Q4_K_M", "Q3_K_M"),
 }
-
-
-class Silent:
-    """Shows nothing of the lab's progress."""
-
-    def progress(self, label: str, done: int, total: int, so_far: object = None) -> None:
-        """Show nothing."""
-
-    def done(self) -> None:
-        """Show nothing."""
-
-    def wait(self, reason: str) -> None:
-        """Show nothing."""
-
-    def say(self, text: str) -> None:
-        """Show nothing."""
 
 
 def main() -> bool:
@@ -81,7 +66,7 @@ def _ladder(engine: Engine, levels: tuple[str, ...]) -> list[tuple[str, ...]]:
         corpus=shipped_corpus(),
         plan=MeasurementPlan(chunks=_LADDER_CHUNKS),
         lock_path=machine_lock_path(),
-        notify=Silent(),
+        notify=Notify(),
     ) as runner:
         spec = shipped_target(engine)
         base, *rungs = (ModelRef(spec, level) for level in ("F16", *levels))

@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bench_mlx_ppl import Silent
 from models import shipped_target
 from timing import table
 
 from pytest_asperf.analysis.stats.chunk_intervals import chunk_difference_interval, delta_ppl
+from pytest_asperf.config.progress import Notify
 from pytest_asperf.config.spec import ModelRef
 from pytest_asperf.config.workload import parse_workload
 from pytest_asperf.engine_process import EngineBuild
@@ -48,7 +48,7 @@ def main() -> bool:
         corpus=shipped_corpus(),
         plan=MeasurementPlan(chunks=_CHUNKS),
         lock_path=machine_lock_path(),
-        notify=Silent(),
+        notify=Notify(),
     ) as runner:
         timed = {
             level: runner.compare(

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.analysis.metrics import compare_scores
 from pytest_asperf.config.engine_settings import EngineSettings
+from pytest_asperf.config.progress import Notify
 from pytest_asperf.config.spec import ModelRef, ModelSpec
 from pytest_asperf.engine_process import EngineBuild, Worker
 from pytest_asperf.measure.experiment import MeasurementPlan
@@ -34,22 +35,6 @@ _BUILD: Final = EngineBuild("llama_cpp", Path(sys.executable), nice=0)
 #: `--kl-divergence` keeps no probability further below the likeliest than this (perplexity.cpp).
 _FLOOR_NATS: Final = 16.0
 _SETTINGS: Final = EngineSettings(threads=1)
-
-
-class _Silent:
-    """Shows nothing of the lab's progress."""
-
-    def progress(self, label: str, done: int, total: int, so_far: object = None) -> None:
-        """Show nothing."""
-
-    def done(self) -> None:
-        """Show nothing."""
-
-    def wait(self, reason: str) -> None:
-        """Show nothing."""
-
-    def say(self, text: str) -> None:
-        """Show nothing."""
 
 
 def _score_one(level: str, path: Path, corpus: Path, chunks: int | None) -> dict[str, Any]:
@@ -77,7 +62,7 @@ def _score_ladder(files: Mapping[str, Path], corpus: Path, chunks: int | None) -
             plan=MeasurementPlan(chunks=chunks),
             # The queue is for measurements of other sessions, which would be counted here.
             lock_path=Path(folder) / "lock",
-            notify=_Silent(),
+            notify=Notify(),
         )
         with runner:
             base, *rungs = (ModelRef(spec, level) for level in files)

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from pytest_asperf.analysis.outcome import Outcome
-from pytest_asperf.config.progress import NOTHING_YET, SoFar
+from pytest_asperf.config.progress import NOTHING_YET, Notify, SoFar
 from pytest_asperf.errors import AsperfError, printable
 from pytest_asperf.report.progress_line import CursorConsole, ProgressLine
 from pytest_asperf.report.sections import Section, State
@@ -34,7 +34,7 @@ _MOST_NAME_COLUMNS: Final = 30
 _LEAST_DETAIL_COLUMNS: Final = 44
 
 
-class CommandNotify:
+class CommandNotify(Notify):
     """Shows progress on the terminal's last line; a context manager that removes it."""
 
     def __init__(self, console: Console) -> None:

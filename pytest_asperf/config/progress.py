@@ -25,8 +25,8 @@ class Progress(Protocol):
         """`done` of at most `total` steps are over; 0 of 0 is a preparation."""
 
 
-class Notify(Protocol):
-    """Receives the progress of a measurement."""
+class Notify:
+    """Receives the progress of a measurement; by itself it shows nothing."""
 
     def progress(self, label: str, done: int, total: int, so_far: SoFar = NOTHING_YET) -> None:
         """`done` of at most `total` steps of a measurement are over; 0 of 0 is a preparation."""

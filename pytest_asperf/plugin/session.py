@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from pytest_asperf.analysis.stats.estimate import number_text
 from pytest_asperf.config.catalogue import Catalogue, load_catalogue
-from pytest_asperf.config.progress import NOTHING_YET, SoFar
+from pytest_asperf.config.progress import NOTHING_YET, Notify, SoFar
 from pytest_asperf.config.settings import named_in_session, session_option
 from pytest_asperf.errors import SETTING_NAMES, AsperfError, printable
 from pytest_asperf.hardware.in_force import Hardware, detect, in_force
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pytest_asperf.report.progress_line import ProgressLine
 
 
-class TerminalNotify:
+class TerminalNotify(Notify):
     """Shows progress on pytest's terminal; silent under `-q`, on a pipe, and in an xdist worker.
 
     Waiting for another measurement is reported in the first two cases too.

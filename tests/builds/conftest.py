@@ -16,6 +16,7 @@ import pytest
 
 import pytest_asperf
 from pytest_asperf.builds.build_cache import BuildCache
+from pytest_asperf.config.progress import Notify
 from tests.processes import wait_for_end
 
 #: A backend that needs nothing but Python, so that no index is used: its wheel has a module with
@@ -101,7 +102,7 @@ def write_sdist() -> Callable[..., Path]:
 
 
 @dataclass
-class ProgressNotes:
+class ProgressNotes(Notify):
     """Reported progress, kept."""
 
     waits: list[str] = field(default_factory=list)
@@ -111,15 +112,9 @@ class ProgressNotes:
         """Keep a step."""
         self.steps.append((label, done, total))
 
-    def done(self) -> None:
-        """Nothing to keep."""
-
     def wait(self, reason: str) -> None:
         """Keep a reason."""
         self.waits.append(reason)
-
-    def say(self, text: str) -> None:
-        """Nothing is printed while a build is made."""
 
 
 #: Makes the build of an expression, in the cache of a folder.
@@ -128,12 +123,9 @@ import sys
 from pathlib import Path
 from pytest_asperf.builds.build_cache import BuildCache
 from pytest_asperf.config.build_sources import Checkout, Packages
-class Silent:
-    def progress(self, *_): pass
-    def done(self): pass
-    def wait(self, *_): pass
+from pytest_asperf.config.progress import Notify
 folder = Path(sys.argv[2])
-cache = BuildCache(folder / "cache", lock_path=folder / "turn", notify=Silent())
+cache = BuildCache(folder / "cache", lock_path=folder / "turn", notify=Notify())
 cache.made(eval(sys.argv[1]))
 """
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_asperf.config.progress import NOTHING_YET, SoFar
+from pytest_asperf.config.progress import NOTHING_YET, Notify, SoFar
 from pytest_asperf.config.spec import ModelRef, ModelSpec
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.engine_process import EngineBuild, WorkerError
@@ -14,7 +14,7 @@ from pytest_asperf.measure.runner import MeasurementRunner
 from pytest_asperf.testing import write_script
 
 
-class Observer:
+class Observer(Notify):
     """Notes the calls that show, and remove, the line of a measurement."""
 
     def __init__(self) -> None:

@@ -14,6 +14,7 @@ import pytest
 from pytest_asperf.builds.build_cache import BuildCache
 from pytest_asperf.config.build_sources import parse_table
 from pytest_asperf.config.engines import Engine
+from pytest_asperf.config.progress import Notify
 from pytest_asperf.config.spec import Build
 from pytest_asperf.engine_process import EngineBuild
 from pytest_asperf.hardware.machine_lock import machine_lock_path
@@ -37,32 +38,10 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.skip(reason="ASPERF_TEST_BUILDS is not 1"))
 
 
-class Silent:
-    """Reports nothing about builds."""
-
-    def progress(self, label: str, done: int, total: int, so_far: object = None) -> None:
-        """Print nothing."""
-
-    def done(self) -> None:
-        """Print nothing."""
-
-    def wait(self, reason: str) -> None:
-        """Print nothing."""
-
-    def say(self, text: str) -> None:
-        """Print nothing."""
-
-
 @pytest.fixture(scope="session")
-def silent() -> Silent:
-    """The receiver of the builds' progress."""
-    return Silent()
-
-
-@pytest.fixture(scope="session")
-def build_cache(silent: Silent) -> BuildCache:
+def build_cache() -> BuildCache:
     """The maker of builds: its cache is the user's, so that each is made once."""
-    return BuildCache(cache_root(os.environ), lock_path=machine_lock_path(), notify=silent)
+    return BuildCache(cache_root(os.environ), lock_path=machine_lock_path(), notify=Notify())
 
 
 @pytest.fixture(scope="session")

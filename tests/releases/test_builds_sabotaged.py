@@ -20,6 +20,7 @@ import pytest
 from pytest_asperf.analysis.guards import Guard
 from pytest_asperf.analysis.verdict import Verdict
 from pytest_asperf.config.build_sources import parse_table
+from pytest_asperf.config.progress import Notify
 from pytest_asperf.config.spec import Build, ModelRef
 from pytest_asperf.engine_process import EngineBuild
 from pytest_asperf.gate.cells import GateCell, parse_gated
@@ -30,7 +31,6 @@ from pytest_asperf.measure.experiment import MeasurementPlan
 from pytest_asperf.measure.runner import MeasurementRunner
 from pytest_asperf.modelfiles.cache import cache_root
 from pytest_asperf.modelfiles.hub_cache import shipped_corpus, shipped_models
-from tests.releases.conftest import Silent
 
 PATCH: Final = Path(__file__).parents[2] / "fixtures" / "builds" / "q4_k_mins_mixed_up.patch"
 #: GGML_NATIVE=OFF by itself leaves AVX2, FMA, F16C and BMI2 on (`INS_ENB` in ggml/CMakeLists.txt).
@@ -69,7 +69,7 @@ def _build(name: str, requirement: str, **keys: Any) -> Build:
 
 
 @pytest.fixture(scope="module")
-def measurement(silent: Silent) -> Iterator[MeasurementContext]:
+def measurement() -> Iterator[MeasurementContext]:
     """A lab whose cache is the user's, so that a compilation of minutes happens once."""
     runner = MeasurementRunner(
         EngineBuild("llama_cpp", Path(sys.executable)),
@@ -77,7 +77,7 @@ def measurement(silent: Silent) -> Iterator[MeasurementContext]:
         corpus=shipped_corpus(),
         plan=MeasurementPlan(chunks=16),
         lock_path=machine_lock_path(),
-        notify=silent,
+        notify=Notify(),
     )
     with runner:
         yield MeasurementContext(runner)
