@@ -20,8 +20,17 @@ BOS = 7
 _FIRST = 0x4E00
 #: Seconds after which a request is decoded.
 _DECODES_AFTER_S = 0.03
-#: Tokens that a server which forgets keeps of a longer text.
+#: Tokens that a server which forgets keeps of a longer text, and first tokens of an answer that are
+#: right if its end is not.
 _KEPT = 900
+_RIGHT = 20
+
+
+def _prompt(request: dict[str, Any]) -> str:
+    """The text that a request is about; a chat's has a head."""
+    if "messages" not in request:
+        return str(request["prompt"])
+    return "user : " + "".join(message["content"] for message in request["messages"])
 
 
 def true_row(prompt: list[int], n_vocab: int) -> NDArray[np.float64]:
@@ -53,15 +62,18 @@ class ProbabilityServer(FakeServer):
         super().__init__(self._reply)
 
     def _reply(self, request: dict[str, Any]) -> Iterator[Step]:
-        if request["path"] == "/props":
-            slot = {"default_generation_settings": {"n_ctx": self._n_ctx}}
-            yield from answer({"build_info": "b1", "total_slots": 4, **slot})
-        elif request["path"] == "/v1/models":
-            meta = {"n_vocab": self.n_vocab}
-            yield from answer({"data": [{"id": "fake", "meta": meta}]})
+        slot = {"default_generation_settings": {"n_ctx": self._n_ctx}}
+        documents: dict[str, Any] = {
+            "/props": {"build_info": "b1", "total_slots": 4, **slot},
+            "/v1/models": {"data": [{"id": "fake", "meta": {"n_vocab": self.n_vocab}}]},
+        }
+        if request["path"] in documents:
+            yield from answer(documents[request["path"]])
         elif request.get("stream"):
             yield head()
-            yield from chunked(self._streamed(request["prompt"], request))
+            yield from chunked(self._streamed(_prompt(request), request))
+        elif request["path"] == "/apply-template":
+            yield from answer({"prompt": _prompt(request)})
         elif request["path"] == "/v1/completions":
             yield from answer({"choices": [{"text": "word"}]})
         elif "content" in request:
@@ -99,12 +111,16 @@ class ProbabilityServer(FakeServer):
         n_prompt = len(tokens)
         if next(self._n_streams) % 4 == 0 and self._harm == "streams coarsely in part":
             request = {**request, "is_coarse": True}
-        for _ in range(n):
-            tokens.append(self._sampled(tokens, request))
-            yield from sse({"choices": [{"text": chr(_FIRST + tokens[-1])}]}, done=False)
+        for number in range(n):
+            is_wrong = self._harm == "ends wrongly" and number >= _RIGHT
+            tokens.append(self._sampled(tokens[::-1] if is_wrong else tokens, request))
+            text = chr(_FIRST + tokens[-1])
+            choice = {"delta": {"content": text}} if "messages" in request else {"text": text}
+            yield from sse({"choices": [choice]}, done=False)
             yield self.step_s
         usage = {"prompt_tokens": n_prompt, "completion_tokens": n}
-        yield from sse({"choices": [{"text": "", "finish_reason": "length"}], "usage": usage})
+        end = {"text": "", "delta": {}, "finish_reason": "length"}
+        yield from sse({"choices": [end], "usage": usage})
 
     def _sampled(self, tokens: list[int], request: dict[str, Any]) -> int:
         row = true_row(tokens, self.n_vocab)
@@ -117,7 +133,7 @@ class ProbabilityServer(FakeServer):
         shares = np.exp((row - row.max()) / TEMPERATURE)
         if self._harm == "streams any token":
             shares[:] = 1
-        generator = np.random.default_rng([request["seed"], len(tokens)])
+        generator = np.random.default_rng([request.get("seed", 0), len(tokens)])
         return int(generator.choice(self.n_vocab, p=shares / shares.sum()))
 
     def _among_others(self, text: list[int]) -> list[int]:

@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from pytest_asperf.engine_process.facts import ContextFacts, present
 from pytest_asperf.engine_process.worker import GroupedRow, Worker, grouped_row
 
 Sequences: TypeAlias = tuple[tuple[GroupedRow, ...], ...]
 Vectors: TypeAlias = tuple[tuple[float, ...], ...]
+#: Tokens at the end of a text that repeats its beginning.
+REPEATED: Final = 32
 
 
 def decoded_together(
@@ -58,18 +60,17 @@ def replied_in_turn(
     return worker.asked("run_turns", parse, **asked)
 
 
-def end_of(
-    worker: Worker, name: str, tokens: Sequence[int], n_last: int
-) -> Mapping[int, GroupedRow]:
+def end_of(worker: Worker, name: str, tokens: Sequence[int]) -> Mapping[int, GroupedRow]:
     """The logits of the last positions of a text, by position.
 
-    The text lacks tokens in its middle if there is no room for it.
+    Its last tokens are replaced by its first ones, which a model that has these expects. The text
+    lacks tokens in its middle if there is no room for it.
     """
 
     def parse(answer: Mapping[str, Any]) -> Mapping[int, GroupedRow]:
         return dict(enumerate(map(grouped_row, answer["rows"]), int(answer["first"])))
 
-    return worker.asked("run_end", parse, model=name, tokens=list(tokens), n_last=n_last)
+    return worker.asked("run_end", parse, model=name, tokens=list(tokens), n_last=REPEATED)
 
 
 def _both_ways(

@@ -59,10 +59,8 @@ _BATCHES_REQUESTS: Final = frozenset({"mlx"})
 _REPLIED: Final = 24
 _FIRST_REPLIED: Final = 2
 _NEXT_REPLIED: Final = 6
-#: For a single user: tokens of a text whose end repeats its beginning, and of that end. A model
-#: that has the beginning expects it again.
+#: For a single user: tokens of a text whose end repeats its beginning.
 _LONG: Final = 1024
-_REPEATED: Final = 32
 #: For a conversation: tokens of the piece that all begin with, as with instructions; tokens
 #: that another piece adds; and tokens of each reply.
 _SHARED: Final = 155
@@ -295,8 +293,7 @@ def _drift_of_replies(running: RunningArm, lease: MachineLease, depth: int, user
     if users > 1:
         return drift
     long = workload_tokens(running.worker, MODEL, lease.corpus, Workload("pp", max(_LONG, depth)))
-    long[-_REPEATED:] = long[1 : 1 + _REPEATED]
-    return replace(drift, end=end_of(running.worker, MODEL, long, _REPEATED))
+    return replace(drift, end=end_of(running.worker, MODEL, long))
 
 
 def _drift_of_turns(running: RunningArm, lease: MachineLease) -> Drift:

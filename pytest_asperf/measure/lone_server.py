@@ -13,8 +13,9 @@ from __future__ import annotations
 import math
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from statistics import fmean
 from typing import Final, TypeAlias
 
@@ -43,6 +44,22 @@ _LENGTHS: Final = 4
 _SHARE_ALONE: Final = 0.6
 #: The temperature of a sampled answer that is the likeliest one. At 0.01 3 of 44 were others.
 _COLD: Final = 0.001
+#: A usual temperature, and one that leaves few words to chance.
+_WARM: Final = 0.8
+_COOL: Final = 0.3
+#: Tokens of an answer that shows the next word.
+_WORD_TOKENS: Final = 8
+#: A share of 0.25 of sampled words, and 0.02 of others, is the likeliest: the logarithm of the
+#: likelihood ratio of a word that is it, and of another one; and sums that decide.
+_LIKELIEST: Final = math.log(0.25 / 0.02)
+_OTHER: Final = math.log(0.75 / 0.98)
+_SAMPLED: Final = math.log(50)
+_MADE_UP: Final = -math.log(1e4)
+#: A token that is less likely than the likeliest one by so many nats is no near-tie, and a sampled
+#: one is excluded by min-p, 0.05 by default. Texts with several of them are wrong: docs/guards.md.
+_NO_TIE: Final = 0.3
+_EXCLUDED: Final = 3.3
+UNLIKELY_TOKENS: Final = 3
 #: Words of an answer that shows when it began: many servers keep a word until its end.
 _FEW_WORDS: Final = 4
 #: Words at the end of a prompt that keep their place: a server may remember answers by them.
@@ -111,6 +128,8 @@ class LoneServer:
     time: Callable[[], Timed | None]  #: makes another timed request; None if it shows no answer
     workload: Workload
     coin: random.Random
+    #: by how many nats each token of answers is less likely than the likeliest; None if unknown
+    gaps: Callable[[Sequence[TimedAnswer]], list[list[float]]] | None = None
     n_requests: int = field(default=0, init=False)
     is_continued: bool = field(default=False, init=False)
 
@@ -121,7 +140,13 @@ class LoneServer:
 
     def _findings(self, timed: Timed) -> Iterator[GuardFinding]:
         answers = (self._of_repetition, self._of_dependence, self._of_continuation)
-        others = (self._of_sampling, self._of_users, self._of_times, self._of_delay)
+        others = (
+            self._of_sampling,
+            self._of_chance,
+            self._of_users,
+            self._of_times,
+            self._of_delay,
+        )
         for check in (*answers, *others):
             if (finding := check(timed)) is not None:
                 yield finding
@@ -192,7 +217,7 @@ class LoneServer:
             whole = self._sent(request)
             ends = [end.start() for end in _WORD_END.finditer(whole.text)]
             if whole.is_chat:
-                return None
+                return self._of_chat(timed)
             if len(ends) >= _LEAST_WORDS:
                 early = ends[self.coin.randrange(_FIRST_WORDS)]
                 parts = enumerate((early, self._late(whole.text, ends)))
@@ -206,6 +231,17 @@ class LoneServer:
             timed = self._next(timed)
         return guards.other_rest(n, min(most)) if n == _TRIES and not self.is_continued else None
 
+    def _of_chat(self, timed: Timed) -> GuardFinding | None:
+        """The likeliest answers of a chat are those by the server's log-probabilities."""
+        for _ in range(_TRIES):
+            if self.gaps is None:
+                return None
+            asked = replace(_long(self._reordered(timed[1])), seed=None)
+            answer = replace(asked, text=self._sent(asked).text)
+            if not is_unlikely(answer, *self.gaps([answer])):
+                return None
+        return guards.unlikely_answers(_TRIES, _TRIES)
+
     def _late(self, text: str, ends: list[int]) -> int:
         """A word's end in the middle of a text, or before a loop: any model goes on with one."""
         half = len(ends) // 2
@@ -217,13 +253,10 @@ class LoneServer:
         return ends[half + self.coin.randrange(half // 2)]
 
     def _continued(self, request: TimedAnswer, text: str, at: int) -> float:
-        """The share of a text from there on that a prompt with its beginning has as its answer.
-
-        Some servers leave out the space before an answer's first word.
-        """
+        """The share of a text from there on that a prompt with its beginning has as its answer."""
         rest, share = text[at:].lstrip(), 0.0
         n_tokens = min(_LONG, math.ceil(request.n_tokens * len(rest) / len(text)))
-        for joint in ("", *([] if text[0].isspace() else [" "])):
+        for joint in _joints(text):
             prompt = request.prompt + joint + text[:at]
             again = self._sent(replace(request, prompt=prompt, n_tokens=n_tokens)).text.lstrip()
             n = min(len(rest), len(again))
@@ -242,6 +275,29 @@ class LoneServer:
                 return None
             timed = self._next(timed)
         return guards.other_if_sampled(_TRIES, most)
+
+    def _of_chance(self, timed: Timed) -> GuardFinding | None:
+        """At a usual temperature, words are sampled.
+
+        A model that knows nothing chooses any, at a low temperature too.
+        """
+
+        def likeliest(request: TimedAnswer) -> str:
+            return self._sent(request).text
+
+        warm, cool = (self._sampled(timed[1], temperature) for temperature in (_WARM, _COOL))
+        if are_sampled(warm, likeliest) is False and are_sampled(cool, likeliest):
+            return guards.made_up_samples()
+        return None
+
+    def _sampled(self, answer: TimedAnswer, temperature: float) -> Iterator[TimedAnswer]:
+        """Answers at a temperature; none of a chat, which does not go on with its words."""
+        for _ in range(_TRIES):
+            asked = self._reordered(replace(_long(answer), seed=self.coin.randrange(SEEDS)))
+            sent = self._sent(asked, temperature)
+            if sent.is_chat:
+                return
+            yield replace(asked, text=sent.text)
 
     def _of_users(self, timed: Timed) -> GuardFinding | None:
         """The likeliest answers of all users at once come again from each request alone.
@@ -298,7 +354,7 @@ class LoneServer:
         finding = None
         for _ in range(_TRIES):
             request, answer = timed
-            new = self._new(answer)
+            new = self._sent(self._reordered(answer))
             if self.workload.generates:
                 finding = guards.repeated_result(fmean(itl_ns(request) or (0.0,)), new.gap_ns)
             else:
@@ -322,7 +378,9 @@ class LoneServer:
                 fastest = min(fastest or request, request, key=ttft_ns)
                 short = replace(answer, n_tokens=_SHORT)
                 if number < _TRIES:  # afterwards there are as many of both
-                    alike = (self._new(short).first_ns for _ in range(_SHORT_ONES))
+                    alike = (
+                        self._sent(self._reordered(short)).first_ns for _ in range(_SHORT_ONES)
+                    )
                     short_ns = min(short_ns, *alike)
                 span_ns = fastest.event_ns[-1] - fastest.event_ns[0]
                 finding = guards.delayed_tokens(ttft_ns(fastest), short_ns, span_ns)
@@ -330,9 +388,6 @@ class LoneServer:
                     break
             timed = self._next(timed)
         return finding
-
-    def _new(self, answer: TimedAnswer) -> SentAgain:
-        return self._sent(self._reordered(answer))
 
     def _next(self, timed: Timed) -> Timed:
         """Another timed request, and its answer."""
@@ -360,6 +415,47 @@ class LoneServer:
 def _long(answer: TimedAnswer) -> TimedAnswer:
     """The request for an answer that is long enough to distinguish prompts."""
     return replace(answer, n_tokens=max(answer.n_tokens, _LONG))
+
+
+def are_sampled(
+    answers: Iterable[TimedAnswer], likeliest: Callable[[TimedAnswer], str]
+) -> bool | None:
+    """False if words of sampled answers are the likeliest ones so rarely that they are made up.
+
+    The second function sends a request for the likeliest answer. None means too few words.
+    """
+    evidence = 0.0
+    for answer in answers:
+        for is_likeliest in likeliest_words(answer, likeliest):
+            evidence += _LIKELIEST if is_likeliest else _OTHER
+            if not _MADE_UP < evidence < _SAMPLED:
+                return evidence > 0
+    return None
+
+
+def likeliest_words(answer: TimedAnswer, likeliest: Callable[[TimedAnswer], str]) -> Iterator[bool]:
+    """True for each word of an answer that comes again without sampling, from the last one on.
+
+    mlx-lm 0.32.2 ends if a prompt is an earlier one with its answer, so no prompt is longer than an
+    earlier one. The first word, and the last one, may be parts of words.
+    """
+    ends = [end.start() for end in _WORD_END.finditer(answer.text.rstrip())]
+    for at in reversed(ends[:-1]):
+        word = answer.text[at:].split()[0]
+        prompts = (answer.prompt + joint + answer.text[:at] for joint in _joints(answer.text))
+        asked = (replace(answer, prompt=one, seed=None, n_tokens=_WORD_TOKENS) for one in prompts)
+        yield any(_begins_with(word, likeliest(one)) for one in asked)
+
+
+def _begins_with(word: str, text: str) -> bool:
+    """True if a word is the first one of a text, or has all of its tokens."""
+    first, *others = text.split() or [""]
+    return first == word if others else bool(first) and word.startswith(first)
+
+
+def _joints(answer: str) -> tuple[str, ...]:
+    """Texts between a prompt and its answer: some servers leave out the first word's space."""
+    return ("",) if answer[:1].isspace() else ("", " ")
 
 
 def _is_loop(text: str) -> bool:
@@ -396,8 +492,10 @@ class TimedServer:
         timed = self._timed(run)
         if timed is None:
             return None
+        shows = "logits" not in self.worker.describe().cannot
+        gaps = partial(gaps_of, self.worker, self.name) if shows else None
         return LoneServer(
-            self._sent, self._together, self._count, self._again, workload, coin
+            self._sent, self._together, self._count, self._again, workload, coin, gaps
         ).examine(timed)
 
     def _again(self) -> Timed | None:
@@ -442,6 +540,26 @@ def timed_answer(worker: Worker, name: str, user: int = 0) -> TimedAnswer | None
         model=name,
     )
     return answers[user] if answers else None
+
+
+def gaps_of(worker: Worker, name: str, answers: Sequence[TimedAnswer]) -> list[list[float]]:
+    """By how many nats each token of answers is less likely than the likeliest one of a model."""
+    return worker.asked(
+        "run_gaps",
+        lambda reply: [[float(gap) for gap in of_one] for of_one in reply["gaps"]],
+        model=name,
+        texts=[(answer.prompt, answer.text) for answer in answers],
+    )
+
+
+def is_unlikely(answer: TimedAnswer, gaps: Sequence[float]) -> bool:
+    """True if an answer has several tokens that are less likely than others by too many nats.
+
+    A text of another number of tokens was generated as other ones, but for most of them.
+    """
+    most = _NO_TIE if answer.seed is None else _EXCLUDED
+    n_least = UNLIKELY_TOKENS if len(gaps) == answer.n_tokens else len(gaps) // 2 + 1
+    return sum(gap > most for gap in gaps) >= n_least
 
 
 def share_of(answer: str, again: str) -> float:

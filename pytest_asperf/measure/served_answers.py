@@ -4,34 +4,54 @@ Every timed request has a seed of its own and a prompt that no server has seen. 
 its requests are sent again, in the same form, to the server and to that of the other build. A
 server that replays, shortens or makes up answers cannot know the baseline's answer to a new prompt.
 
-If both show log-probabilities, all users' likeliest answers to such prompts are judged by those of
-the baseline: few tokens of a timed answer do not show that a coarser model gave it.
+All users' likeliest answers to such prompts, and a sampled one, are judged by the baseline: few
+tokens of a timed answer do not show that a coarser model gave it. It judges by log-probabilities
+if both show them, otherwise by the likeliest next words. Log-probabilities must be alike at the
+deepest timed context, too, where the beginning of the text matters.
+
+If a seed chooses other words in the candidate, sampled words must still be those of a model: now
+and then the baseline's likeliest ones.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from statistics import fmean
 from typing import Final, TypeAlias
 
 from pytest_asperf.analysis import guards
-from pytest_asperf.analysis.guards import GuardFinding
+from pytest_asperf.analysis.guards import GuardFinding, klds
 from pytest_asperf.config.workload import Workload
-from pytest_asperf.measure.lone_server import AGREES, TimedAnswer, share_of, timed_answer
+from pytest_asperf.engine_process.ways import REPEATED, end_of
+from pytest_asperf.measure.lone_server import (
+    AGREES,
+    UNLIKELY_TOKENS,
+    TimedAnswer,
+    are_sampled,
+    gaps_of,
+    is_unlikely,
+    likeliest_words,
+    share_of,
+    timed_answer,
+)
 from pytest_asperf.measure.running_arms import TimedArm
 
 #: Requests that are compared, until one agrees. Rounding in batches of another shape can choose
 #: another token, and with it all that follow.
 _TRIES: Final = 6
-#: Answers that are judged by log-probabilities at least, and for each of several users; and tokens
-#: of each.
+#: Answers that are judged at least, and for each of several users; and tokens of each. The first
+#: ones, as many as a finding needs, have as many as are timed, up to a limit.
 _LEAST_JUDGED: Final = 4
 _JUDGED_OF_USER: Final = 2
 _JUDGED_TOKENS: Final = 32
-#: A token that is less likely than the likeliest one by so many nats is no near-tie. Answers with
-#: so many of them are wrong, and so many such answers are a finding: see docs/guards.md.
-_NO_TIE: Final = 0.3
-_UNLIKELY_TOKENS: Final = 3
+_MOST_JUDGED_TOKENS: Final = 256
+#: So many answers with unlikely words are a finding.
+#: Words at the end of an answer that are judged without log-probabilities.
+_LAST_WORDS: Final = 5
 _UNLIKELY_ANSWERS: Final = 2
 _MOST_ROUNDS: Final = 3
 #: Characters that an answer may lack: a character of several tokens can be incomplete.
@@ -47,15 +67,20 @@ class ExaminedAnswers:
     other: float = 0.0  #: the largest share that the other build's server gave
     #: characters of an answer, and of a longer one that begins with it
     shortened: tuple[int, int] | None = None
-    #: likeliest answers, and those that the baseline finds unlikely; None if it was not requested
+    #: judged answers, and those that the baseline finds unlikely; None if none were judged
     unlikely: tuple[int, int] | None = None
+    #: tokens of a text as deep as the deepest timed one, and the mean KLD from the baseline at its
+    #: end, nats; None if it was not requested
+    end: tuple[int, float] | None = None
+    is_made_up: bool = False  #: True if sampled words are not those of a model
 
     def __str__(self) -> str:
-        judged = "; {1} of {0} likeliest answers are unlikely" if self.unlikely else ""
+        judged = "; {1} of {0} answers are unlikely" if self.unlikely else ""
+        end = "; KLD from the baseline after {} tokens {:.2g} nats" if self.end else ""
         return (
             f"{self.own:.0%} of an answer given again by its server, {self.other:.0%} by that of "
             f"the other build, in {self.n_tries} request{'s' * (self.n_tries != 1)}"
-            f"{judged.format(*(self.unlikely or ()))}"
+            f"{judged.format(*(self.unlikely or ()))}{end.format(*(self.end or ()))}"
         )
 
     def compared(self, answer: str, own: str, other: str) -> ExaminedAnswers:
@@ -80,9 +105,13 @@ class ExaminedAnswers:
         return self.own >= AGREES
 
     @property
-    def is_unlikely(self) -> bool:
-        """True if its likeliest answers are not those of the baseline's model."""
-        return self.unlikely is not None and self.unlikely[1] >= _UNLIKELY_ANSWERS
+    def sign(self) -> GuardFinding | None:
+        """The sign that its answers are not those of the baseline's model."""
+        if self.unlikely and self.unlikely[1] >= _UNLIKELY_ANSWERS:
+            return guards.unlikely_answers(*self.unlikely)
+        if self.end and self.end[1] > guards.MOST_UNLIKE_KLD:
+            return guards.lost_context(*self.end)
+        return guards.made_up_samples() if self.is_made_up else None
 
     @property
     def findings(self) -> tuple[GuardFinding, ...]:
@@ -91,10 +120,11 @@ class ExaminedAnswers:
 
     def unlike(self, baseline: ExaminedAnswers) -> GuardFinding | None:
         """Signs that the answers are not those of the baseline's model."""
-        if self.unlikely and self.is_unlikely:
-            return guards.unlikely_answers(*self.unlikely)
+        if self.sign:
+            return self.sign
         agree = max(self.other, baseline.other)
-        if self.is_repeated and agree >= AGREES:
+        # Its server may choose another near-tie from then on, as it has the prompt in its cache.
+        if min(agree, max(self.own, self.other)) >= AGREES:
             return None
         return guards.other_answers(self.n_tries, self.own, agree)
 
@@ -103,12 +133,17 @@ ExaminedServers: TypeAlias = "tuple[ExaminedAnswers, ExaminedAnswers]"
 
 
 def examine_answers(
-    arms: tuple[TimedArm, TimedArm], workload: Workload, coin: random.Random
+    arms: tuple[TimedArm, TimedArm],
+    workload: Workload,
+    coin: random.Random,
+    *,
+    is_deepest: bool = True,
 ) -> ExaminedServers | None:
     """Compare a random user's answers of two servers; None if that shows nothing about them.
 
     It shows nothing if the baseline does not repeat its own answers, or if only the choice by a
-    seed differs between the builds: their likeliest answers are the same.
+    seed differs between the builds: their likeliest answers are the same, and sampled ones are
+    sampled. The context is compared after the deepest workload of several.
     """
     user = coin.randrange(workload.users)
     found = [_examined(arms, side, workload, user) for side in range(2)]
@@ -117,13 +152,18 @@ def examine_answers(
         return None
     if base.findings or candidate.findings:
         return base, candidate
-    candidate = replace(candidate, unlikely=_unlikely(arms, workload))
-    if candidate.is_unlikely:
+    is_shown = not any("logits" in arm.worker.describe().cannot for arm in arms)
+    candidate = replace(
+        candidate,
+        unlikely=_unlikely(arms, workload, is_shown=is_shown),
+        end=_end(arms) if is_shown and is_deepest else None,
+    )
+    if candidate.sign:
         return base, candidate
     is_open = candidate.is_repeated and candidate.unlike(base) is not None
-    if not base.is_repeated or (is_open and _choose_alike(arms, workload)):
-        return None
-    return base, candidate
+    if base.is_repeated and not (is_open and _choose_alike(arms, workload)):
+        return base, candidate
+    return (base, replace(candidate, is_made_up=True)) if _makes_up(arms, workload) else None
 
 
 def _examined(
@@ -140,39 +180,44 @@ def _examined(
     return examined
 
 
-def _unlikely(arms: tuple[TimedArm, TimedArm], workload: Workload) -> tuple[int, int] | None:
-    """The candidate's likeliest answers, and those that the baseline finds unlikely, by number.
+def _unlikely(
+    arms: tuple[TimedArm, TimedArm], workload: Workload, *, is_shown: bool
+) -> tuple[int, int] | None:
+    """The candidate's judged answers, and those that the baseline finds unlikely, by number.
 
-    None if a server shows no log-probabilities, or the baseline's own answers are as unlikely.
+    None if the baseline's own answers are as unlikely.
     """
     base, candidate = arms
-    if workload.sampled or any("logits" in arm.worker.describe().cannot for arm in arms):
+    if workload.sampled:
         return None
+    judged = partial(_judged, judge=base, workload=workload, is_shown=is_shown)
     unlikely = list[bool]()
     for n_rounds in range(1, _MOST_ROUNDS + 1):
-        unlikely += _judged(candidate, base, workload)
+        unlikely += judged(candidate)
         if not any(unlikely):
             break
         if sum(unlikely) >= _UNLIKELY_ANSWERS:
-            own = [is_one for _ in range(n_rounds) for is_one in _judged(base, base, workload)]
+            own = [is_one for _ in range(n_rounds) for is_one in judged(base)]
             if 2 * sum(own) >= sum(unlikely):
                 return None
             break
     return len(unlikely), sum(unlikely)
 
 
-def _judged(arm: TimedArm, judge: TimedArm, workload: Workload) -> list[bool]:
-    """True for each of a server's likeliest answers that another server finds unlikely.
+def _judged(arm: TimedArm, *, judge: TimedArm, workload: Workload, is_shown: bool) -> list[bool]:
+    """True for each of a server's answers that another server finds unlikely.
 
     All users send prompts of a new timed run at once, and then their next one. Each lacks its first
-    words, so that it is in no cache.
+    words, so that it is in no cache. The last answer is sampled.
     """
     arm.run(workload, 0, 1)
     n = max(_LEAST_JUDGED, _JUDGED_OF_USER * workload.users)
     timed = [timed_answer(arm.worker, arm.timed, user) for user in range(workload.users)]
     prompts = [answer.prompt for answer in timed if answer]
+    n_timed = max(_JUDGED_TOKENS, *(answer.n_tokens for answer in timed if answer))
+    sizes = [min(n_timed, _MOST_JUDGED_TOKENS)] * _UNLIKELY_ANSWERS + [_JUDGED_TOKENS] * n
     asked = [
-        (prompts[k % len(prompts)].split(" ", 1 + k // len(prompts))[-1], _JUDGED_TOKENS)
+        (prompts[k % len(prompts)].split(" ", 1 + k // len(prompts))[-1], sizes[k])
         for k in range(n)
     ]
     texts = arm.worker.asked(
@@ -182,17 +227,56 @@ def _judged(arm: TimedArm, judge: TimedArm, workload: Workload) -> list[bool]:
         asked=asked,
         users=workload.users,
     )
-    gaps = judge.worker.asked(
-        "run_gaps",
-        lambda reply: [[float(gap) for gap in of_one] for of_one in reply["gaps"]],
-        model=judge.timed,
-        texts=[(prompt, text) for (prompt, _), text in zip(asked, texts, strict=True)],
-    )
-    # A text of another number of tokens was generated as other tokens.
-    return [
-        len(of_one) == _JUDGED_TOKENS and sum(gap > _NO_TIE for gap in of_one) >= _UNLIKELY_TOKENS
-        for of_one in gaps
+    answers = [
+        TimedAnswer(prompt, None, size, text)
+        for (prompt, size), text in zip(asked, texts, strict=True)
     ]
+    if not is_shown:
+        return [_has_other_words(answer, judge) for answer in answers]
+    answers += islice(_sampled(arm, workload), 1)
+    gaps = gaps_of(judge.worker, judge.timed, answers)
+    return [*map(is_unlikely, answers, gaps)]
+
+
+def _has_other_words(answer: TimedAnswer, judge: TimedArm) -> bool:
+    """True if several of the last words of a likeliest answer are not another server's."""
+    words = islice(likeliest_words(answer, partial(_again, judge)), _LAST_WORDS)
+    return sum(not is_likeliest for is_likeliest in words) >= UNLIKELY_TOKENS
+
+
+def _end(arms: tuple[TimedArm, TimedArm]) -> tuple[int, float] | None:
+    """Tokens of the last run's context, and the KLD between both builds at its end, nats.
+
+    None if it is too short for an end that repeats its beginning, or one has no room for it.
+    """
+    base, _ = arms
+    answer = timed_answer(base.worker, base.timed)
+    tokens = base.worker.tokenize(base.timed, answer.prompt + answer.text) if answer else []
+    if len(tokens) <= 2 * REPEATED:
+        return None
+    true, other = (end_of(arm.worker, arm.timed, tokens) for arm in arms)
+    if true.keys() != other.keys():
+        return None
+    return max(true) + 1, fmean(klds(true, other).values())
+
+
+def _makes_up(arms: tuple[TimedArm, TimedArm], workload: Workload) -> bool:
+    """True if the candidate's sampled words are no model's, by the baseline's likeliest ones.
+
+    The baseline's own have to be, as in no chat: it does not go on with words of an answer.
+    """
+    base, candidate = arms
+    judge = partial(_again, base)
+    is_sampled = are_sampled(_sampled(candidate, workload), judge)
+    return is_sampled is False and are_sampled(_sampled(base, workload), judge) is True
+
+
+def _sampled(arm: TimedArm, workload: Workload) -> Iterator[TimedAnswer]:
+    """Answers to requests like timed ones, and long enough to have some words."""
+    for number in range(_TRIES):
+        if answer := _next(arm, workload, is_new=number > 0):
+            asked = replace(answer, n_tokens=_JUDGED_TOKENS)
+            yield replace(asked, text=_again(arm, asked))
 
 
 def _choose_alike(arms: tuple[TimedArm, TimedArm], workload: Workload) -> bool:

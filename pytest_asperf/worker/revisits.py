@@ -33,9 +33,7 @@ class Revisits:
             "run_end": self._end,
             "run_drafted": self._drafted,
             "run_likeliest": self._likeliest,
-            "run_gaps": lambda model, texts: {
-                "gaps": [self._shown(model)[0].gaps(*each) for each in texts]
-            },
+            "run_gaps": self._gaps,
         }
 
     def _revisit(self, model: str, positions: list[int]) -> dict[str, Any]:
@@ -112,7 +110,7 @@ class Revisits:
         return {"ways": ways, "firsts": firsts, "context": loaded.context}
 
     def _end(self, model: str, tokens: list[int], n_last: int) -> dict[str, Any]:
-        """The rows of the last positions of a text, each but the first decoded alone.
+        """The rows of the last positions of a text that ends as it begins, most decoded alone.
 
         Tokens in its middle are left out if there is no room for them.
         """
@@ -121,6 +119,7 @@ class Revisits:
         middle = (len(tokens) + n_left_out) // 2
         text = [*tokens[: middle - n_left_out], *tokens[middle:]]
         first = len(text) - n_last
+        text[first:] = text[1 : 1 + n_last]
         return {"first": first, "rows": [*map(_grouped, loaded.logits(text, first))]}
 
     def _drafted(self, model: str, prompt: list[int], n_new: int) -> dict[str, Any]:
@@ -133,6 +132,13 @@ class Revisits:
         shown, context = self._shown(model)
         tokens, gaps = shown.likeliest(prompt, reply)
         return {"tokens": tokens, "gaps": gaps, "context": context}
+
+    def _gaps(self, model: str, texts: list[tuple[str, str]]) -> dict[str, Any]:
+        """By how many nats each token of the answers to prompts is less likely than another."""
+        loaded = self._find(model)
+        shown, _ = self._shown(model)
+        is_chat = isinstance(loaded, ServedModel) and loaded.is_chat
+        return {"gaps": [shown.gaps(*each, is_chat=is_chat) for each in texts]}
 
     def _shown(self, model: str) -> tuple[TokenProbabilities, dict[str, Any]]:
         """The log-probabilities of a server's model, and its context."""

@@ -172,6 +172,8 @@ class ServedModel(LoadedModel):
         counts_cheaply: bool = True,
     ) -> None:
         self._api = api
+        #: true if a prompt is a user's message
+        self.is_chat = api.is_chat
         self._count_tokens = count
         self.prompts = Prompts(count, is_cheap=counts_cheaply)
         self._fixed_context = context
@@ -314,7 +316,7 @@ class ServedModel(LoadedModel):
         return {
             "text": answer.reply.text,
             "n_output": n_tokens if answer.n_output is None and is_whole else answer.n_output,
-            "is_chat": self._api.is_chat,
+            "is_chat": self.is_chat,
             "first_ns": first_ns,
             "gap_ns": fmean(gaps) if gaps else 0.0,
         }

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 _LISTED: Final = 2048
 #: Tokens that are listed where only the likeliest and a nearly as likely one matter.
 _LISTED_FOR_GAPS: Final = 64
+#: Likeliest tokens after one of a text that is another.
+_FEW: Final = 4
 #: Tokens of a reply whose gaps show how many steps it had.
 _WATCHED: Final = 16
 _WATCHED_TIMES: Final = 3
@@ -167,20 +169,31 @@ class TokenProbabilities:
         gaps = [float(row.max() - row[token]) for row, token in zip(rows, reply, strict=True)]
         return [int(row.argmax()) for row in rows], gaps
 
-    def gaps(self, prompt: str, text: str) -> list[float]:
+    def gaps(self, prompt: str, text: str, *, is_chat: bool = False) -> list[float]:
         """By how many nats each token of a text after a prompt is less likely than the likeliest.
 
-        A request generates the likeliest tokens as far as they are those of the text.
+        A request generates the likeliest tokens as far as they are those of the text; of a sampled
+        text, a few at a time. The server shows none that ends within a character: such a token
+        counts as the likeliest one.
         """
+        if is_chat:
+            messages = [{"role": "user", "content": prompt}]
+            prompt = str(self._post("/apply-template", {"messages": messages}).get("prompt", ""))
         tokens, n = self.tokenize(prompt + text), len(self.tokenize(prompt))
-        gaps = list[float]()
+        gaps, most = list[float](), len(tokens)
+        asked = {"cache_prompt": True, "id_slot": 0}
         while n < len(tokens):
-            asked = {"cache_prompt": True, "id_slot": 0}
-            own, rows = self._complete(tokens[:n], len(tokens) - n, asked, _LISTED_FOR_GAPS)
-            for token, likeliest, row in zip(tokens[n:], own, rows, strict=True):
+            own, rows = self._complete(
+                tokens[:n], min(most, len(tokens) - n), asked, _LISTED_FOR_GAPS, needs_all=False
+            )
+            if not rows:
+                gaps.append(0.0)
+                n += 1
+            for token, likeliest, row in zip(tokens[n:], own, rows, strict=False):
                 gaps.append(float(row[likeliest] - row[token]))
                 n += 1
                 if token != likeliest:
+                    most = _FEW
                     break
         return gaps
 
@@ -210,18 +223,20 @@ class TokenProbabilities:
         n_new: int,
         asked: Mapping[str, Any] | None = None,
         n_listed: int = _LISTED,
+        *,
+        needs_all: bool = True,
     ) -> tuple[list[int], list[Row]]:
         """The tokens after a prompt and their rows; without the cache unless it is requested."""
         n_probs = min(self._n_vocab, n_listed)
         body = {"prompt": list(prompt), "n_predict": n_new, "n_probs": n_probs, **_GREEDY}
         answer = self._post("/completion", {**body, "cache_prompt": False, **(asked or {})})
         steps = answer.get("completion_probabilities")
-        if not isinstance(steps, list) or len(steps) != n_new:
-            n = len(steps) if isinstance(steps, list) else 0
+        n = len(steps) if isinstance(steps, list) else 0
+        if n > n_new or (needs_all and n < n_new):
             raise RefusalError(
                 "unsupported", f"the server shows log-probabilities of {n} of {n_new} tokens"
             )
-        read = [self._row(as_dict(step), n_probs) for step in steps]
+        read = [self._row(as_dict(step), n_probs) for step in steps or ()]
         return [token for token, _ in read], [row for _, row in read]
 
     def _row(self, step: dict[str, Any], n_probs: int) -> tuple[int, Row]:

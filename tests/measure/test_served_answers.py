@@ -37,6 +37,8 @@ class Arm:
         """The answers to the timed requests, or that to one alone."""
         if op == "answer_again":
             return parse({"text": " ".join(words_after(of["prompt"], of["seed"], 32))})
+        if op == "answers_together":
+            return parse({"texts": [" ".join(words_after(one, None, n)) for one, n in of["asked"]]})
         prompts = [f"prompt {self.run_number} of {user}" for user in range(WORKLOAD.users)]
         made_up = ["" if user == 0 or self.is_sound else " noise" for user in range(WORKLOAD.users)]
         texts = [

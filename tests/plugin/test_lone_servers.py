@@ -43,6 +43,7 @@ ANSWERS = {
     "garbage after 20 words": ("tg32", "timed-work: of 6 answers without sampling"),
     "a loop": ("ttft64", "timed-work: of 6 answers without sampling"),
     "garbage if sampled": ("tg32", "timed-work: of 6 answers at a temperature near 0"),
+    "garbage if warm": ("tg32", "timed-work: sampled answers have hardly a word"),
     "the last end of a chat": ("tg32", "timed-work: 4 requests that differ"),
     "held": ("tg32", "timed-work: the first token of a long answer"),
     "in bursts": ("itl32", "tokens-per-chunk: 1 of 1 replies came in other pieces"),
@@ -74,8 +75,8 @@ class Other(WordServer):
             self.step_s = 0.0005  # no time is compared before its answers are
         if how == "held":
             self.step_s = 0.006  # long compared with what other tests delay the rest of an answer
-        if how == "garbage if sampled":
-            self.coldest = 0
+        if how.startswith("garbage if"):
+            self.coldest = 0.5 if "warm" in how else 0
         cached = 60 * (how == "replayed by the prompt")
         super().__init__(cached=cached, has_completions="chat" not in how)
 
@@ -91,7 +92,7 @@ class Other(WordServer):
             return ["word"] * n if "shortly" in self._how else super().answer("", None, n)
         if self._how == "random" or ("without seeds" in self._how and seed is not None):
             return super().answer(prompt, next(self._numbers), n)
-        if self._how == "garbage if sampled" and seed is not None:
+        if self._how.startswith("garbage if") and seed is not None:
             return super().answer(f"{prompt} noise", seed, n)
         n_right = n - int(n * LACKING.get(self._how, 0))
         words = super().answer(prompt, None if self._how == "no sampling" else seed, n_right)

@@ -74,28 +74,43 @@ def test_a_server_is_judged_by_what_it_streams(project: Project, harm: str, what
     streamed(project, "tg32@topk0", harm).stdout.fnmatch_lines([what])
 
 
+OTHER = "*of * answers to users' requests have several words*"
+
+
+@pytest.mark.parametrize("path", ["", "/v1/chat/completions"], ids=["completions", "chat"])
 @pytest.mark.parametrize(
     ("harm", "what"),
     [
         ("", "✓ *gate ttft64@c4 *"),
-        ("streams coarsely in part", "*of * likeliest answers to users' requests have several*"),
+        ("streams coarsely in part", OTHER),
+        ("streams any token", OTHER),
+        ("ends wrongly", OTHER),
     ],
 )
-def test_a_coarser_model_behind_a_part_of_the_streams_fails(
-    project: Project, harm: str, what: str
+def test_a_server_is_judged_by_answers_to_all_users(
+    project: Project, harm: str, what: str, path: str
 ) -> None:
-    """Four tokens of a timed answer are often those of both models."""
-    streamed(project, "ttft64@c4", harm).stdout.fnmatch_lines([what])
+    """Four tokens of a timed answer are often those of both models; the likeliest may be right."""
+    streamed(project, "ttft64@c4", harm, path).stdout.fnmatch_lines([what])
 
 
-def streamed(project: Project, workload: str, harm: str) -> pytest.RunResult:
+@pytest.mark.parametrize("harm", ["", "forgets"])
+def test_the_context_is_compared_as_deep_as_it_is_timed(project: Project, harm: str) -> None:
+    """No other check is named, and the shorter workload fits into what the server keeps."""
+    found = streamed(project, "tg16,tg16@d1200", harm).stdout
+    lost = "*after 12?? tokens, of which the last repeat the first, the mean KLD*"
+    found.fnmatch_lines([lost, "✗ *tg16@d1200 *"] if harm else ["✓ *gate tg16@d1200 *"])
+    found.fnmatch_lines(["✓ *gate tg16 *"])
+
+
+def streamed(project: Project, workloads: str, harm: str, path: str = "") -> pytest.RunResult:
     """Gate a server that does a harm against a sound one."""
     servers = ProbabilityServer(256), ProbabilityServer(256, harm)
     for server in servers:
         server.step_s = 0.002
     project.config(engine="openai", default_model="asperf-target", max_cv="1000%")
-    project.test(GATE.format(names=repr(workload)).replace("40%", "200%"))
-    urls = [f"http://{server.endpoint.authority}" for server in servers]
+    project.test(GATE.format(names=repr(workloads.split(","))[1:-1]).replace("40%", "200%"))
+    urls = [f"http://{server.endpoint.authority}{path}" for server in servers]
     options = zip(("--asperf-baseline", "--asperf-candidate"), urls, strict=True)
     return project.run(*map("=".join, options), "-v")
 

@@ -66,12 +66,21 @@ def honest_if_greedy(server: Cheat, prompt: str, seed: int | None, n: int) -> li
     return server.sound(prompt, seed, n) if seed is None else canned(server, prompt, seed, n)
 
 
+def wrong_end(server: Cheat, prompt: str, seed: int | None, n: int) -> list[str]:
+    """Other words after more than half of an answer, each time the same."""
+    right = server.sound(prompt, seed, n)[:20]
+    return [*right, *server.sound(f"{prompt} noise", seed, n)[len(right) :]]
+
+
 def shortened(server: Cheat, prompt: str, seed: int | None, n: int) -> list[str]:
     """The model's answer without its last fifth, and the usage of the whole one."""
     return server.sound(prompt, seed, n)[: n - n // 5]
 
 
-CHEATS = (canned, replayed, garbage, random_words, other_model, shortened)
+CHEATS = (
+    *(canned, replayed, garbage, random_words, other_model, honest_if_greedy, wrong_end),
+    shortened,
+)
 
 
 @pytest.fixture

@@ -120,6 +120,16 @@ def test_a_token_of_a_text_has_a_gap_if_another_one_is_likelier() -> None:
     ]
 
 
+def test_the_answer_of_a_chat_follows_its_template() -> None:
+    """The message alone is another prompt."""
+    server = ProbabilityServer()
+    shown, message = shown_by(server), "a prompt"
+    token = int(true_row(shown.tokenize(f"user : {message}"), 16).argmax())
+    text = chr(0x4E00 + token)
+    assert shown.gaps(message, text, is_chat=True) == [0.0]
+    assert shown.gaps(message, text) != [0.0]
+
+
 def test_a_reply_that_is_too_short_is_refused() -> None:
     """A reply of fewer tokens than requested is faster."""
     shown = shown_by(ProbabilityServer(harm="is short"))

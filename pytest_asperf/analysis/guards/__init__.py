@@ -74,6 +74,7 @@ from pytest_asperf.analysis.guards.surroundings import (
 from pytest_asperf.analysis.guards.timed_work import (
     MOST_MEAN_KLD as MOST_MEAN_KLD,
     MOST_REPEATED as MOST_REPEATED,
+    MOST_UNLIKE_KLD as MOST_UNLIKE_KLD,
     MOST_REPEATED_WHOLE as MOST_REPEATED_WHOLE,
     baseline_drifts as baseline_drifts,
     delayed_tokens as delayed_tokens,
@@ -85,6 +86,8 @@ from pytest_asperf.analysis.guards.timed_work import (
     klds as klds,
     knows_nothing as knows_nothing,
     lossless as lossless,
+    lost_context as lost_context,
+    made_up_samples as made_up_samples,
     one_answer as one_answer,
     other_among_users as other_among_users,
     other_answers as other_answers,

@@ -337,16 +337,17 @@ def other_answers(n_tries: int, own: float, other: float) -> GuardFinding:
 
 
 def unlikely_answers(n: int, n_unlikely: int) -> GuardFinding:
-    """The finding that a server's likeliest answers have tokens that the baseline's model has not.
+    """The finding that a server's answers have words that its model does not choose.
 
     Args:
         n: answers.
-        n_unlikely: those with several such tokens.
+        n_unlikely: those with several such words.
     """
     return Guard.TIMED_WORK.finding(
-        f"{n_unlikely} of {n} likeliest answers to users' requests have several tokens that the "
-        "baseline's server finds clearly less likely than others",
-        "the likeliest tokens of the same weights are those of the baseline, or nearly as likely",
+        f"{n_unlikely} of {n} answers to users' requests have several words that the model does "
+        "not choose",
+        "the likeliest tokens are those by the log-probabilities of the same weights, or nearly as "
+        "likely, and sampled ones are not excluded by min-p",
     )
 
 
@@ -391,6 +392,23 @@ def other_if_sampled(n: int, most: float) -> GuardFinding:
     return Guard.TIMED_WORK.finding(
         f"of {n} answers at a temperature near 0, at most {most:.0%} was that without sampling",
         "half of an answer at a temperature near 0 is that without sampling",
+    )
+
+
+def made_up_samples() -> GuardFinding:
+    """The finding that sampled answers are not of the words that a model chooses from."""
+    return Guard.TIMED_WORK.finding(
+        "sampled answers have hardly a word that is the likeliest one, as if any were chosen",
+        "sampled words are now and then the likeliest ones",
+    )
+
+
+def lost_context(n_tokens: int, found: float) -> GuardFinding:
+    """The finding that a server's log-probabilities at a timed depth are not the baseline's."""
+    return Guard.TIMED_WORK.finding(
+        f"after {n_tokens} tokens, of which the last repeat the first, the mean KLD from the "
+        f"baseline is {number_text(found, 2)} nats",
+        f"it is at most {MOST_UNLIKE_KLD:g} nats after as many tokens as are timed",
     )
 
 
