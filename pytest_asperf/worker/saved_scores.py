@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import os
 import struct
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, Final
@@ -20,6 +21,7 @@ import numpy as np
 
 from .engine import RefusalError
 from .logits import require_preference
+from .printed.engine_log import flash_attention
 from .printed.perplexity_log import PerplexityReader
 
 if TYPE_CHECKING:
@@ -39,6 +41,8 @@ _ROUNDING_NATS: Final = 0.5 * 16 / 65535
 #: The printed PPL has four decimals.
 _PRINTED: Final = 0.5e-4
 _SLACK: Final = 1e-5
+#: llama.cpp logs from a thread of its own, which is late on a busy machine.
+_LOG_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +121,8 @@ class SavedScores:
         width = 2 * ((self._n_vocab + 1) // 2) + _HEAD
         self.run.go_on()
         raw = self._read(2 * n_rows * width)
+        if not self.n_done:
+            self._await_log()
         self.run.pause()
         rows = np.frombuffer(raw, "<u2").reshape(n_rows, width)
         scale, floor = np.ascontiguousarray(rows[:, :_HEAD]).view("<f4").T[:, :, None]
@@ -167,6 +173,12 @@ class SavedScores:
             self.run.finish()
             raise self.run.failure("exited with 0 and did not score all of the text")
         return data
+
+    def _await_log(self) -> None:
+        """Wait for the log's lines about the context, which ran before these scores."""
+        end = time.monotonic() + _LOG_S
+        while flash_attention(self.run.log) == "unknown" and time.monotonic() < end:
+            time.sleep(0.001)
 
     def _check_printed(self, n_rows: int) -> None:
         """Compare the mean NLL of the saved scores with the PPL printed so far: it comes later."""

@@ -109,17 +109,31 @@ def test_speculation_is_counted_and_lossless(worker: Worker) -> None:
     assert other.text[:100] == own.text[:100]
 
 
+def _log_through(command: str, tools: Path, name: str, folder: Path) -> None:
+    """Write a folder of the binaries in which the log of one goes through a command."""
+    for program in tools.iterdir():
+        (folder / program.name).symlink_to(program)
+    (folder / name).unlink()
+    (folder / name).write_text(f'#!/bin/bash\nexec {tools / name} "$@" 2> >({command} >&2)\n')
+    (folder / name).chmod(0o755)
+
+
+def test_a_log_that_comes_late_is_waited_for(tools: Path, draft_gguf: Path, tmp_path: Path) -> None:
+    """A chunk's scores may come before the lines about the context in which it was computed."""
+    _log_through("sleep 0.1; exec cat", tools, "llama-perplexity", tmp_path)
+    with Worker(EngineBuild("llama_tools", PYTHON, tmp_path)) as worker:
+        worker.load("model", draft_gguf, EngineSettings(threads=1, flash_attn="on"))
+        tokens = worker.tokenize("model", "def area(width, height): " * 30)
+        _, scored = worker.score(["model"], tokens[:N_CTX], N_CTX // 2)["model"]
+    assert scored.flash_attn == "on"
+
+
 def test_an_acceptance_that_is_reported_too_high_is_an_error(
     tools: Path, draft: Draft, tmp_path: Path
 ) -> None:
     """A program that counts more accepted tokens than its drafters' statistics is not believed."""
-    for program in tools.iterdir():
-        (tmp_path / program.name).symlink_to(program)
-    name = "llama-speculative-simple"
-    (tmp_path / name).unlink()
-    edited = "2> >(sed -u 's/n_accept  = .*/n_accept  = 30/; s/n_drafted = .*/n_drafted = 40/' >&2)"
-    (tmp_path / name).write_text(f'#!/bin/bash\n{tools / name} "$@" {edited}\n')
-    (tmp_path / name).chmod(0o755)
+    edit = "sed -u 's/n_accept  = .*/n_accept  = 30/; s/n_drafted = .*/n_drafted = 40/'"
+    _log_through(edit, tools, "llama-speculative-simple", tmp_path)
     with Worker(EngineBuild("llama_tools", PYTHON, tmp_path)) as worker:
         for model in ("F16", "Q4_K_M"):
             worker.load(model, draft(model), EngineSettings(threads=1))
