@@ -29,9 +29,21 @@ def through(upstream: Endpoint, *harms: Harm) -> Callable[[dict[str, Any]], Iter
             with connection.getresponse() as response:
                 assert response.status == 200, response.read()
                 yield head()
-                yield from harm(iter(response.read1, b""))
+                yield from harm(_events(response))
 
     return reply
+
+
+def _events(reply: Iterable[bytes]) -> Iterator[bytes]:
+    """Whole events, however the connection divides them."""
+    event = b""
+    for line in reply:
+        event += line
+        if not line.strip():
+            yield event
+            event = b""
+    if event:
+        yield event
 
 
 def untouched(events: Iterator[bytes]) -> Iterator[Step]:
