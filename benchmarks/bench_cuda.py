@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bench_ppl_parity import print_divergence, print_ppl
-from build_tools import tools_folder
+from installed_tools import tools_folder
 from models import BUILD, Shape, level_files, write_random_llama
 from peers import Peers
 from scored import score

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from build_tools import tools_folder
+from installed_tools import tools_folder
 from models import level_files, shipped_target
 
 _COMMON = [

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from build_tools import tools_folder
+from installed_tools import tools_folder
 from models import level_files, shipped_target
 from peers import Peers
 from scored import score

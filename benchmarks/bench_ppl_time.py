@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from build_tools import tools_folder
+from installed_tools import tools_folder
 from models import LARGE_VOCABULARY, level_files, shipped_target, write_random_llama
 from peers import Peers
 from scored import score

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from build_tools import tools_folder
+from installed_tools import tools_folder
 from models import level_files
 from shaped_link import THERE, ShapedLink, enter_namespace
 from timing import table

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from build_tools import tools_folder
+from installed_tools import tools_folder
 from models import BUILD, SETTINGS, level_files, shipped_target
 from peers import Peers, SpeculativeRun
 from timing import interleave, ratio, table

@@ -13,7 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from build_tools import tools_folder
+from installed_tools import tools_folder
 from models import BUILD, SETTINGS, SLOW, level_files, shipped_target, write_random_llama
 from peers import Peers
 from timing import interleave, ratio, table

@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from importlib.metadata import entry_points
@@ -50,8 +51,6 @@ _LIVE = {"draft", "live", "llama_log", "mlx", "tools"}
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark tests that need a real engine, or its binaries: `-m` then runs it if they exist."""
     fixtures = set(getattr(item, "fixturenames", ()))
-    if "tools" in fixtures:
-        item.add_marker("builds")
     if "mlx" in fixtures:
         item.add_marker("mlx")
     if fixtures & _LIVE:
@@ -222,15 +221,13 @@ def draft_gguf(draft: Draft) -> Path:
 @pytest.fixture(scope="session")
 def tools() -> Path:
     """A folder of llama.cpp's real binaries, of the library's own sources."""
-    named = os.environ.get("ASPERF_TEST_TOOLS")
-    if named:
+    if named := os.environ.get("ASPERF_TEST_TOOLS"):
         return Path(named)
-    if os.environ.get("ASPERF_TEST_BUILDS") != "1":
-        pytest.skip("ASPERF_TEST_TOOLS names no folder of llama.cpp's binaries")
-    sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
-    from build_tools import tools_folder  # only if they are built now
-
-    return tools_folder()
+    installed = Path(sysconfig.get_path("platlib"), "lib")  # by CMAKE_ARGS of tox.ini
+    if not (installed / "llama-bench").exists():
+        reason = f"no llama-bench in {installed}: clear pip's cache and run tox -r"
+        (pytest.fail if "CI" in os.environ else pytest.skip)(reason)
+    return installed
 
 
 @pytest.fixture(scope="session")

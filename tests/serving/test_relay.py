@@ -26,7 +26,7 @@ SHORT = Timeouts(connect_s=5.0, headers_s=5.0, idle_s=0.3, total_s=1.0)
 PATIENT = Timeouts(connect_s=5.0, headers_s=30.0, idle_s=30.0, total_s=60.0)
 
 
-_REAL = pytest.param("llama-server", marks=(pytest.mark.live, pytest.mark.builds))
+_REAL = pytest.param("llama-server", marks=pytest.mark.live)
 
 
 @pytest.fixture(scope="module", params=["scripted", _REAL])

@@ -5,6 +5,7 @@ sources, so they replace it in a copy of the package.
 """
 
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -126,13 +127,20 @@ def test_a_server_is_started_over_ssh(
         Remote("ssh:there")
 
 
-def test_a_build_without_rpc_says_so(draft_gguf: Path) -> None:
-    """The wheel's library has none."""
-    with Worker(EngineBuild("llama_cpp", Path(sys.executable))) as worker:
-        if any(device.type == "RPC" for device in worker.describe().devices):
-            pytest.skip("this library has RPC")
-        with pytest.raises(EngineRefusedError, match="GGML_RPC=ON"):
-            worker.load("draft", draft_gguf, EngineSettings(remote="127.0.0.1:50052"))
+@pytest.mark.usefixtures("own_interpreters")
+def test_a_build_without_rpc_says_so(draft_gguf: Path, tmp_path: Path) -> None:
+    """As pip compiles it by default; a library that has RPC does not find it here."""
+    source, library, python = (tmp_path / name for name in ("none.c", "none.so", "python"))
+    source.write_text("void * ggml_backend_rpc_reg(void) { return 0; }\n")
+    subprocess.run(["/usr/bin/cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    python.write_text(f'#!/bin/sh\nLD_PRELOAD={library} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    settings = EngineSettings(remote="127.0.0.1:50052")
+    with (
+        Worker(EngineBuild("llama_cpp", python)) as worker,
+        pytest.raises(EngineRefusedError, match="GGML_RPC=ON"),
+    ):
+        worker.load("draft", draft_gguf, settings)
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """The times of servers as engines, and the fate of one that fails.
 
-A program in llama-server's place speaks as it does; the real servers are in test_real_servers.py.
+A program in llama-server's place speaks as it does; the real servers are in test_llama_server.py.
 """
 
 import os
