@@ -109,6 +109,7 @@ def checkout(tmp_path: Path, tools: Path, monkeypatch: pytest.MonkeyPatch) -> Ch
     return Checkout(tmp_path / "tiny", tools)
 
 
+@pytest.mark.serial
 @pytest.mark.usefixtures("draft_gguf")
 def test_the_commit_that_made_it_slow_is_named(
     checkout: Checkout, session_cache: Path, monkeypatch: pytest.MonkeyPatch
@@ -140,6 +141,7 @@ def test_the_commit_that_made_it_slow_is_named(
     assert 50 < int(effect[1]) < 130
 
 
+@pytest.mark.serial
 @pytest.mark.usefixtures("draft_gguf")
 def test_a_servers_regression_is_found_to_the_commit(
     checkout: Checkout, tools: Path, session_cache: Path, monkeypatch: pytest.MonkeyPatch
