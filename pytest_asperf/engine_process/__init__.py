@@ -1,7 +1,7 @@
 """The parent's end of a worker: its process, its answers, and their types."""
 
 from pytest_asperf.engine_process.cores import (
-    core_wait_ns as core_wait_ns,
+    core_times_ns as core_times_ns,
     n_usable_cores as n_usable_cores,
     usable_cores as usable_cores,
 )

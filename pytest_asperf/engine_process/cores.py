@@ -15,13 +15,14 @@ def n_usable_cores() -> int:
     return len(usable_cores()) or os.cpu_count() or 1
 
 
-def core_wait_ns(pid: int) -> int:
-    """Nanoseconds that a process's first thread has waited for a core so far.
+def core_times_ns(pid: int) -> tuple[int, int]:
+    """Nanoseconds that a process's first thread has had a core so far, and waited for one.
 
-    It was ready to run, and other work had the core. 0 where the system does not count them: Linux
-    does in `schedstat`.
+    While it waits it is ready to run, and other work has the core. 0 where the system does not
+    count them: Linux does in `schedstat`.
     """
     try:
-        return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text("ascii").split()[1])
+        counted = Path(f"/proc/{pid}/task/{pid}/schedstat").read_text("ascii").split()
+        return int(counted[0]), int(counted[1])
     except (OSError, ValueError, IndexError):
-        return 0
+        return 0, 0

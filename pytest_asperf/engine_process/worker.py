@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from pytest_asperf.engine_process.cores import core_wait_ns, usable_cores
+from pytest_asperf.engine_process.cores import core_times_ns, usable_cores
 from pytest_asperf.engine_process.facts import (
     ContextFacts,
     EngineFacts,
@@ -181,12 +181,14 @@ class Worker(EngineProcess):
         )
 
     def _timed(self, op: str, name: str, tokens: Sequence[int], depth: int, **more: Any) -> RawRun:
-        before_ns = core_wait_ns(self.pid)
+        had_ns, waited_ns = core_times_ns(self.pid)
 
         def parse(answer: Mapping[str, Any]) -> RawRun:
-            waited_ns = core_wait_ns(self.pid) - before_ns
-            run = self._ran(name, answer, len(tokens) - depth)
-            return replace(run, call_ns=self._offset.call_ns, waited_ns=waited_ns)
+            has_had_ns, has_waited_ns = core_times_ns(self.pid)
+            run, call_ns = self._ran(name, answer, len(tokens) - depth), self._offset.call_ns
+            # Long waits are counted inexactly: 258 ms in 258 ms with 5 ms of work.
+            most_ns = max(0, call_ns - (has_had_ns - had_ns))
+            return replace(run, call_ns=call_ns, waited_ns=min(most_ns, has_waited_ns - waited_ns))
 
         return self.asked(op, parse, model=name, tokens=list(tokens), depth=depth, **more)
 

@@ -257,15 +257,15 @@ class TimedCall:
         """Times of a repeated run and of one with other tokens, and all peaks of repeated ones.
 
         If the latter is slower, the machine may have been busy. So there are several comparisons,
-        each with tokens that are new to the engine, and one with like times ends them, unless the
-        repeated run is as slow by its wait for a core alone. Otherwise the medians count, of as
-        many as a scheduler needs to treat both alike.
+        each with tokens that are new to the engine, and one with like times ends them. Otherwise
+        the medians count, of as many as a scheduler needs to treat both alike. No time has the
+        engine's wait for a core: a call with more work before its timed part waits more.
 
         A new run of a whole text is slower if two figures show it. The least times, so that no slow
         moment hides a beginning that was kept; in the end the second least, as one of both may have
         run before other work began. And the median ratio, as a core may change its speed.
         """
-        times, peaks = [(run.elapsed_ns, changed.elapsed_ns)], [_peak(run)]
+        times, peaks = [(_working_ns(run), _working_ns(changed))], [_peak(run)]
         while True:
             n, spent_ns = len(times), sum(map(sum, times))
             is_last = n > _MORE_COMPARISONS and spent_ns >= _SLOWER_NS
@@ -274,17 +274,20 @@ class TimedCall:
                 found = _least_and_typical(times)
             else:
                 found = [_medians(times) if is_last else times[-1]]
-            working_ns = run.elapsed_ns - run.waited_ns
             is_alike = not any(
-                guards.repeated_result(min(run_ns, working_ns), changed_ns, self._most_repeated)
-                for run_ns, changed_ns in found
+                guards.repeated_result(*of_both, self._most_repeated) for of_both in found
             )
             if is_last or (is_alike and (not self._is_whole or spent_ns >= _COMPARED_NS)):
                 return min(found, key=_slowdown), peaks
             first, run = self.time(self.tokens), self.time(self.tokens)
             changed = self.time(_with_other_beginning(self.tokens, n_changed))
-            times.append((run.elapsed_ns, changed.elapsed_ns))
+            times.append((_working_ns(run), _working_ns(changed)))
             peaks += _peak(first), _peak(run)
+
+
+def _working_ns(run: RawRun) -> int:
+    """The time of a run without its part of what the call waited for a core."""
+    return round(run.elapsed_ns * (1 - run.waited_ns / max(run.call_ns, 1)))
 
 
 def _peak(run: RawRun) -> float | None:
