@@ -226,7 +226,8 @@ def tools() -> Path:
     installed = Path(sysconfig.get_path("platlib"), "lib")  # by CMAKE_ARGS of tox.ini
     if not (installed / "llama-bench").exists():
         reason = f"no llama-bench in {installed}: clear pip's cache and run tox -r"
-        (pytest.fail if "CI" in os.environ else pytest.skip)(reason)
+        must_be = "CI" in os.environ and sys.platform == "linux"
+        (pytest.fail if must_be else pytest.skip)(reason)
     return installed
 
 
