@@ -266,15 +266,19 @@ class LoneServer:
         return share
 
     def _of_sampling(self, timed: Timed) -> GuardFinding | None:
-        """At a temperature near 0, sampling gives the likeliest answer."""
+        """At a temperature near 0, sampling gives the likeliest answer.
+
+        A small model has a near-tie in the first half of many answers: 39 % of tries ended so with
+        llama-server, and six in a row in one sound examination.
+        """
         most = 0.0
-        for _try in range(_TRIES):
+        for _try in range(2 * _TRIES):
             answer = self._reordered(replace(_long(timed[1]), seed=self.coin.randrange(SEEDS)))
             most = max(most, share_of(self._likeliest(answer), self._sent(answer, _COLD).text))
             if most >= AGREES:
                 return None
             timed = self._next(timed)
-        return guards.other_if_sampled(_TRIES, most)
+        return guards.other_if_sampled(2 * _TRIES, most)
 
     def _of_chance(self, timed: Timed) -> GuardFinding | None:
         """At a usual temperature, words are sampled.

@@ -42,7 +42,7 @@ ANSWERS = {
     "known text": ("ttft64", "timed-work: a timed run lasted"),
     "garbage after 20 words": ("tg32", "timed-work: of 6 answers without sampling"),
     "a loop": ("ttft64", "timed-work: of 6 answers without sampling"),
-    "garbage if sampled": ("tg32", "timed-work: of 6 answers at a temperature near 0"),
+    "garbage if sampled": ("tg32", "timed-work: of 12 answers at a temperature near 0"),
     "garbage if warm": ("tg32", "timed-work: sampled answers have hardly a word"),
     "the last end of a chat": ("tg32", "timed-work: 4 requests that differ"),
     "held": ("tg32", "timed-work: the first token of a long answer"),
