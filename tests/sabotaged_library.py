@@ -356,6 +356,18 @@ C.llama_memory_seq_rm, C.llama_decode = sabotaged_rm, sabotaged
     "stale_cells": _STALE_CELLS % 0,
     # This happens if they share more than 140 tokens.
     "stale_cells_of_long_prompts": _STALE_CELLS % 140,
+    # `Llama` drops the end of a prompt, and 16 tokens before it if the end is short.
+    "drops_too_much": """
+C = L.llama_cpp
+remove = C.llama_memory_seq_rm
+def sabotaged(memory, sequence, first, end):
+    n = C.llama_memory_seq_pos_max(memory, sequence) + 1 - first
+    found = remove(memory, sequence, first, end)
+    if first > 17 and 0 < n < 24:
+        remove(memory, sequence, first - 17, first - 1)
+    return found
+C.llama_memory_seq_rm = sabotaged
+""",
     # Physical batches have at most 64 tokens, for any request.
     "smaller_batches": OPENED % "params.n_ubatch = min(params.n_ubatch, 64)",
     # Physical batches are four times as large as requested.
@@ -504,7 +516,10 @@ L.llama_memory_clear, L.llama_decode = sabotaged_clear, sabotaged
 """,
 }
 #: Those of the package's own classes, which keep the functions that they found at their import.
-_OF_CLASSES = {"stale_cells", "stale_cells_of_long_prompts", "forgets_the_beginning"}
+_OF_CLASSES = {
+    *("stale_cells", "stale_cells_of_long_prompts"),
+    *("forgets_the_beginning", "drops_too_much"),
+}
 
 
 def write_sabotaged(folder: Path, how: str, engine: str = "llama_cpp") -> Path:

@@ -119,6 +119,18 @@ def sabotaged(self, *args, **settings):
     return found
 BatchKVCache.make_mask = sabotaged
 """,
+    # Two or three users of a batch see the tokens that fill up the others' prompts.
+    "two_see_padding": """
+from mlx_lm.models.cache import BatchKVCache
+mask = BatchKVCache.make_mask
+def sabotaged(self, *args, **settings):
+    kept = self.left_padding
+    self.left_padding = kept * (0 if kept.shape[0] in (2, 3) else 1)
+    found = mask(self, *args, **settings)
+    self.left_padding = kept
+    return found
+BatchKVCache.make_mask = sabotaged
+""",
     # In a batch, a user who is behind the 200th position has the cache cells of another one.
     "other_cells_if_long": """
 from mlx_lm.models.cache import BatchKVCache

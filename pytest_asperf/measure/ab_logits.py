@@ -18,6 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import accumulate
 from statistics import fmean
 from typing import Final
 
@@ -53,6 +54,8 @@ _PROMPTS_TOGETHER: Final = (317, 31, 97, 62)
 _DECODED_TOGETHER: Final = 16
 #: Engines whose batches are of requests, as a server's, and not of sequences.
 _BATCHES_REQUESTS: Final = frozenset({"mlx"})
+#: Positions of a user, or of a reply, whose mean is judged: that of a few is one position's.
+_LEAST_JUDGED: Final = 16
 #: For a reply: each token is requested again with all tokens before it. The first of
 #: several users has a short one, so that it sends its next prompt while the others' tokens are
 #: decoded; and each user's second reply is short.
@@ -68,8 +71,8 @@ _ADDED: Final = 29
 _ANSWERED: Final = 6
 #: Messages: the conversation's number, and the pieces of text that it adds. All conversations begin
 #: with the same piece. The first one goes on, pauses for another, resumes, and is started once
-#: more.
-_TURNS: Final = ((0, (0, 1)), (0, (2,)), (1, (0, 3)), (0, (4,)), (2, (0, 1)))
+#: more; then its reply is requested again, for which a cache drops the reply alone.
+_TURNS: Final = ((0, (0, 1)), (0, (2,)), (1, (0, 3)), (0, (4,)), (2, (0, 1)), (3, (0, 1)))
 #: Pieces, and replies, of the longest conversation.
 _LONGEST: Final = (4, 3)
 #: Settings under which an engine computes a text one token at a time.
@@ -113,10 +116,26 @@ class Drift:
         return max(self.kld)
 
     @property
+    def mean_kld_of_one(self) -> float | None:
+        """Mean KLD of the user, or reply, that has the largest, nats; None if all are short.
+
+        A fault of one among several is small in the mean of all.
+        """
+        ends = [*accumulate(self._lengths)]
+        groups = [self.kld[end - n : end] for n, end in zip(self._lengths, ends, strict=True)]
+        means = [fmean(group) for group in groups if len(group) >= _LEAST_JUDGED]
+        return max(means, default=None) if len(groups) > 1 else None
+
+    @property
+    def _lengths(self) -> tuple[int, ...]:
+        """The number of positions of each user or reply."""
+        n = len(self.firsts) or self.users
+        return self.lengths or (len(self.kld) // n,) * n
+
+    @property
     def place(self) -> str:
         """The position where it is largest, in words."""
-        firsts = self.firsts or (self.first,) * self.users
-        lengths = self.lengths or (len(self.kld) // len(firsts),) * len(firsts)
+        firsts, lengths = self.firsts or (self.first,) * self.users, self._lengths
         index, number = self.kld.index(self.largest_kld), 0
         while index >= lengths[number]:
             index -= lengths[number]

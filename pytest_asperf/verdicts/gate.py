@@ -275,20 +275,23 @@ def logits_verdict(comparison: LogitsComparison) -> Verdict:
         build_subject(f"logits of {ways},", comparison.ran, "corrupt"),
         if_failed=f"{both} disagree: the baseline's {does}; look for {cause}",
     )
-    mean = guards.drift_limit(MEAN_HEALTHY_KLD, base.mean_kld)
-    largest = guards.drift_limit(LARGEST_HEALTHY_KLD, base.largest_kld)
+    found = [
+        ("mean KLD", candidate.mean_kld, base.mean_kld, MEAN_HEALTHY_KLD),
+        ("largest KLD", candidate.largest_kld, base.largest_kld, LARGEST_HEALTHY_KLD),
+    ]
+    of_one, base_of_one = candidate.mean_kld_of_one, base.mean_kld_of_one
+    if of_one is not None and base_of_one is not None:
+        found.append(("mean KLD of one user", of_one, base_of_one, MEAN_HEALTHY_KLD))
+    limits = [guards.drift_limit(healthy, own) for *_, own, healthy in found]
     shared = guards.baseline_drifts(
         {
-            f"the mean KLD of {ways}": (candidate.mean_kld, base.mean_kld, mean),
-            f"the largest KLD of {ways}": (candidate.largest_kld, base.largest_kld, largest),
+            f"the {label} of {ways}": (kld, own, limit)
+            for (label, kld, own, _), limit in zip(found, limits, strict=True)
         }
     )
     judged = [
         (label, judge_below(Estimate.exact(kld, "nats"), limit, subject))
-        for label, kld, limit in (
-            ("mean KLD", candidate.mean_kld, mean),
-            ("largest KLD", candidate.largest_kld, largest),
-        )
+        for (label, kld, *_), limit in zip(found, limits, strict=True)
     ]
     if (unlike := comparison.unlike_baseline) is not None:
         n = max(base.end) + 1
@@ -297,7 +300,7 @@ def logits_verdict(comparison: LogitsComparison) -> Verdict:
         # all but the last 900 of 1,024 tokens 0.16 to 1.6.
         verdict = judge_below(Estimate.exact(unlike, "nats"), guards.MOST_MEAN_KLD, lost)
         judged.append((f"KLD from the baseline after {n} tokens", verdict))
-    below = WithinLimits(limits=(Limit("<", mean, "nats"),), baseline=base.mean_kld)
+    below = WithinLimits(limits=(Limit("<", limits[0], "nats"),), baseline=base.mean_kld)
     judged[0] = (judged[0][0], replace(judged[0][1], result=below))
     by_build = tuple(
         f"{side}: mean KLD {number_text(drift.mean_kld, 2)} nats, largest "

@@ -15,7 +15,8 @@ def test_gate(gate):
 
 
 @pytest.mark.parametrize(
-    "how", ["stale_cells", "stale_cells_of_long_prompts", "forgets_the_beginning"]
+    "how",
+    ["stale_cells", "stale_cells_of_long_prompts", "forgets_the_beginning", "drops_too_much"],
 )
 def test_a_build_that_keeps_the_wrong_cells_fails(live: Project, how: str) -> None:
     """It is right if a prompt is the first, as in every other check."""

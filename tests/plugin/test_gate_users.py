@@ -128,7 +128,10 @@ def test_mlx(live: Project) -> None:
 @pytest.mark.usefixtures("mlx")
 @pytest.mark.parametrize(
     "how",
-    ["sees_padding", "other_cells_if_long", "joins_with_empty_cells", "keeps_those_who_left"],
+    [
+        *("sees_padding", "two_see_padding", "other_cells_if_long"),
+        *("joins_with_empty_cells", "keeps_those_who_left"),
+    ],
 )
 def test_mlx_batches_that_mix_users_up_fail(live: Project, how: str) -> None:
     """They are right for a user alone, and for users whose prompts are equally long and short."""

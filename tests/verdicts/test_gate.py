@@ -75,6 +75,27 @@ def test_logits_are_judged_by_mean_and_by_the_worst_position(
     assert logits_verdict(_logits(base, candidate)).outcome is outcome
 
 
+@pytest.mark.parametrize(
+    ("lengths", "one", "outcome"),
+    [
+        ((24, 24, 24, 24), 0.03, Outcome.FAIL),
+        ((24, 24, 24, 24), 0.01, Outcome.PASS),
+        ((6, 24, 24, 24), 0.03, Outcome.PASS),  # as few positions as a near-tie may have
+        ((), 0.03, Outcome.FAIL),  # all have as many
+    ],
+)
+def test_logits_of_one_user_are_judged(
+    lengths: tuple[int, ...], one: float, outcome: Outcome
+) -> None:
+    """The mean of all users hides a user whose logits are wrong."""
+    n, total = (lengths or (24,))[0], sum(lengths) or 96
+    base, candidate = (
+        replace(_drift(ran, [kld] * n + [0.0] * (total - n)), users=4, lengths=lengths)
+        for ran, kld in ((RAN, 0.0), (CANDIDATE, one))
+    )
+    assert logits_verdict(LogitsComparison((base, candidate), 1.0)).outcome is outcome
+
+
 #: Vectors of two texts, and a batch in which the second text has the first one's.
 _ALONE = ((1.0, 0.0), (0.0, 1.0))
 _MIXED = (_ALONE[0], _ALONE[0])
