@@ -1,15 +1,16 @@
 """Prompts of a number of tokens that no server has seen before."""
 
-from typing import Any, cast
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_asperf.worker.engine import RefusalError
-from pytest_asperf.worker.served_model import ServedModel
+from pytest_asperf.worker.served_model import Api, ServedModel
 from pytest_asperf.worker.served_prompts import Prompts, is_near
+from pytest_asperf.worker.serving.record import Endpoint
 
+#: Requests of a server that does not run.
+API = Api(Endpoint("http", "127.0.0.1", 1), "/v1/completions")
 TEXT = "def area(width, height):\n    return width * height  # in square metres\n" * 60
 
 
@@ -78,7 +79,7 @@ def test_a_counted_text_is_in_no_earlier_prompt() -> None:
         asked.append(prompt)
         return by_words(prompt)
 
-    model = ServedModel(cast("Any", None), count, {}, {})
+    model = ServedModel(API, count, {}, {})
     assert [model.text_tokens("one two") for _ in range(2)] == [2, 2]
     assert asked[0].startswith(asked[1])
     assert asked[2].startswith(asked[3])
@@ -92,7 +93,7 @@ def test_a_server_that_fails_to_count_is_no_server_without_counts() -> None:
         raise RefusalError("server", "no memory")
 
     with pytest.raises(RefusalError, match="no memory"):
-        ServedModel(cast("Any", None), count, {}, {}).text_tokens("one")
+        ServedModel(API, count, {}, {}).text_tokens("one")
 
 
 def test_a_text_that_is_too_short_is_refused() -> None:

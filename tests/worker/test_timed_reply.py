@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from itertools import accumulate
-from typing import Any, cast
 from unittest.mock import ANY
 
 import pytest
@@ -12,10 +11,10 @@ from hypothesis import strategies as st
 from pytest_asperf.analysis.guards import joined_stamps
 from pytest_asperf.analysis.serving_metrics import ServedRequest
 from pytest_asperf.worker.engine import Asked, RefusalError
-from pytest_asperf.worker.served_model import ServedModel, TimedReply, came_in_bursts, timing
+from pytest_asperf.worker.served_model import Api, ServedModel, TimedReply, came_in_bursts, timing
 from pytest_asperf.worker.serving.events import OutputEvent, Reply
 from pytest_asperf.worker.serving.payload import TokenCounts
-from pytest_asperf.worker.serving.record import StreamRecord
+from pytest_asperf.worker.serving.record import Endpoint, StreamRecord
 
 
 def reply(
@@ -79,7 +78,8 @@ class Late(ServedModel):
     """A served model of which the first replies are read late, and later ones as they come."""
 
     def __init__(self, late: TimedReply, n_late: int) -> None:
-        super().__init__(cast("Any", None), lambda text: len(text.split()), {}, {})
+        api = Api(Endpoint("http", "127.0.0.1", 1), "/v1/completions")
+        super().__init__(api, lambda text: len(text.split()), {}, {})
         self.todo = [late] * n_late + [AS_IT_SHOULD]
 
     def _sent(self, *_: object) -> list[StreamRecord]:
