@@ -27,6 +27,8 @@ L.llama_get_embeddings_seq = lambda context, i: get_vector(context, 0 if i == 1 
 """,
     # All vectors are twice as long, in the same directions.
     "longer_vectors": _CHANGED + "change = lambda vector, i: [2 * x for x in vector]",
+    # The second text of a batch has a longer vector.
+    "longer_second": _CHANGED + "change = lambda vector, i: [(1 + i % 2 / 2) * x for x in vector]",
     # One number of all vectors is zero.
     "dead_number": _CHANGED + "change = lambda vector, i: [*vector[:7], 0, *vector[8:]]",
     # Only the last 64 tokens of a text are read.

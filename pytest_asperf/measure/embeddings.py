@@ -83,11 +83,14 @@ class EmbeddingsComparison:
 
     @property
     def stretch(self) -> float:
-        """The largest change of a vector's length, as a share of the baseline's.
+        """The largest change of a vector's length, alone or in a batch, as a share.
 
         Cosines are equal for any length, and products of vectors are not.
         """
-        sides = (np.linalg.norm(side.alone, axis=1) for side in (self.candidate, self.base))
+        sides = (
+            np.linalg.norm([*side.alone, *side.together], axis=1)
+            for side in (self.candidate, self.base)
+        )
         return float(np.max(np.abs(np.divide(*sides) - 1)))
 
 
