@@ -19,11 +19,12 @@ def folder_of(config: pytest.Config, tests: Iterable[Path]) -> Path:
         ConfigError: two files could be meant.
     """
     working = config.invocation_params.dir
-    starts = sorted({path.parent for path in tests} or set(_named(config)))
+    paths = sorted(set(tests) or set(_named(config)))
     # By its resolved path, a file counts once, for any links to it. Tests behind a link are in two
     # places, and either may have a file.
+    places = [*paths, *(path.resolve() for path in paths)]
     found: dict[Path, Path] = {}
-    for start in (*starts, *(start.resolve() for start in starts)):
+    for start in dict.fromkeys(path if path.is_dir() else path.parent for path in places):
         if file := nearest_configuration(start):
             found.setdefault(file.resolve(), file)
     own = nearest_configuration(working)
@@ -39,11 +40,11 @@ def folder_of(config: pytest.Config, tests: Iterable[Path]) -> Path:
 
 
 def _named(config: pytest.Config) -> Iterator[Path]:
-    """The folders that the command line names, without the modules of `--pyargs`."""
+    """The files and folders that the command line names, without the modules of `--pyargs`."""
     for argument in config.args:
         path = config.invocation_params.dir / argument.partition("::")[0]
         if path.exists():
-            yield path if path.is_dir() else path.parent
+            yield path
 
 
 def _two_files(first: Path, second: Path, *, is_own: bool, working: Path) -> ConfigError:

@@ -98,15 +98,17 @@ def test_two_folders_of_tests_with_files_of_their_own(
     mono.run("one").stdout.fnmatch_lines(["*tg8 one*"])
 
 
-def test_tests_behind_a_link_have_two_places(mono: Project) -> None:
+@pytest.mark.parametrize("is_file", [False, True])
+def test_tests_behind_a_link_have_two_places(mono: Project, *, is_file: bool) -> None:
     """The file of either place counts; two files are an error that names both."""
     shared = folder(mono, "shared/tests")
     folder(mono, "shared", "mine", tests=False)
-    own = folder(mono, "own", tests=False)
-    (own / "linked").symlink_to(shared, target_is_directory=True)
-    mono.run("own/linked").stdout.fnmatch_lines(["*tg8 mine*"])
+    folder(mono, "own", tests=False)
+    link = "own/test_linked.py" if is_file else "own/linked"
+    (mono.path / link).symlink_to(shared / "test_tests.py" if is_file else shared)
+    mono.run(link).stdout.fnmatch_lines(["*tg8 mine*"])
     folder(mono, "own", "other", tests=False)
-    result = mono.run("own/linked")
+    result = mono.run(link)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     for name in ("own", "shared"):
         assert str(mono.path / name / "asperf.toml") in result.stderr.str()
