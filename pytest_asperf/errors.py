@@ -118,9 +118,15 @@ class ConfigError(AsperfError):
     """An option, marker, configuration file or catalogue entry is not usable as written."""
 
 
-def no_truth_value(what: str, example: str) -> ConfigError:
+class SilentError(ConfigError):
+    """A test that judges nothing, and would pass with every measurement; no xfail excuses it."""
+
+    is_silent = True
+
+
+def no_truth_value(what: str, example: str) -> SilentError:
     """The error for a measurement, or a fixture, that is used as a truth value."""
-    return ConfigError(
+    return SilentError(
         f"{what} is used as a truth value",
         why="it would be true for every measurement",
         remedy=f"compare it with a limit, as in {example}",

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from enum import IntEnum, StrEnum
 from typing import Final, NoReturn, Self
 
-from pytest_asperf.errors import ConfigError
+from pytest_asperf.errors import SilentError
 
 #: The word of a check of a gate that was planned and could not be measured.
 NOT_RUN: Final = "NOT RUN"
@@ -21,7 +21,7 @@ class Outcome(StrEnum):
     INVALID = "INVALID"
 
     def __bool__(self) -> NoReturn:
-        raise ConfigError(
+        raise SilentError(
             f"the outcome {self} is used as a truth value",
             why="it would be true for every verdict",
             remedy='write `assert verdict`, or `assert verdict.outcome == "PASS"`',

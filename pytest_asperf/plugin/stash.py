@@ -215,14 +215,14 @@ def end_of(item: pytest.Item) -> AsperfError | VerdictError | None:
         return None
     if not course.measured:
         return _unused_by(item)
-    from pytest_asperf.errors import ConfigError, listing
+    from pytest_asperf.errors import SilentError, listing
 
     what = list(dict.fromkeys(course.measured))
     shown = [
         *what[:_MOST_NAMED],
         *([f"{len(what) - _MOST_NAMED} more"] * (len(what) > _MOST_NAMED)),
     ]
-    return ConfigError(
+    return SilentError(
         f"{item.name} measured {listing(shown)} and asserted nothing",
         why="it would pass for every measurement",
         remedy=f"write an assertion, such as {_example_of(item)}",
@@ -244,12 +244,12 @@ def _unused_by(item: pytest.Item) -> AsperfError | None:
     taken = [name for name, value in values.items() if getattr(type(value), "needs_use", False)]
     if not taken and not _course_of(item).has_late_fixtures:
         return None
-    from pytest_asperf.errors import ConfigError, printable
+    from pytest_asperf.errors import SilentError, printable
 
     fault = "never uses it"
     if errors := _course_of(item).errors:
         fault = f"only caught: {printable(errors[0].what, 120)}"
-    return ConfigError(
+    return SilentError(
         f"{item.name} has {taken[0] if taken else 'a fixture'} and {fault}",
         why="it measures nothing, and would pass on every machine",
         remedy=f"write an assertion, such as {_example_of(item)}, or leave the fixture out",
@@ -261,12 +261,12 @@ def forgotten_by(item: pytest.Item) -> AsperfError | None:
     course = _course_of(item)
     if not course.is_over or not course.forgotten:  # a set-up that failed has its own error
         return None
-    from pytest_asperf.errors import ConfigError, printable
+    from pytest_asperf.errors import SilentError, printable
     from pytest_asperf.report.verdict_text import claim_text
 
     claim = printable(claim_text(course.forgotten[0]), 120)
     course.forgotten.clear()  # the tear-down reports its own
-    return ConfigError(
+    return SilentError(
         f"{item.name} compared and did not assert: {claim}",
         why="it would pass with every verdict",
         remedy="write `assert` before the comparison, or read the verdict's outcome",
@@ -276,14 +276,16 @@ def forgotten_by(item: pytest.Item) -> AsperfError | None:
 def require_none_caught(
     item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport
 ) -> None:
-    """Reject a report that hides a verdict, or a broken measurement, which the test caught.
+    """Reject a report that hides a caught verdict, a broken measurement, or a silent test.
 
     An error that pytest reports shows its verdict, and another failure keeps the test red.
     """
+    error = call.excinfo.value if call.excinfo is not None else None
+    if error is not None and hasattr(report, "wasxfail") and hasattr(error, "is_silent"):
+        raise error
     course = item.stash.get(_COURSE, None)
     if course is None or not (course.raised or course.errors or course.read):
         return
-    error = call.excinfo.value if call.excinfo is not None else None
     is_ended_early = isinstance(error, pytest.skip.Exception | pytest.xfail.Exception)
     read = [verdict.plain() for verdict in course.read] if is_ended_early else []
     course.read.clear()

@@ -86,6 +86,22 @@ def test_a_number_or_an_outcome_that_was_read_counts_as_asserted(project: Projec
     assert project.judged("{}", ASSERTED) == "......s..."
 
 
+def test_an_xfail_hides_no_silent_test(project: Project) -> None:
+    """A test that judges nothing is no expected failure, in its set-up and in its own code."""
+    project.test(
+        "pytestmark = [pytest.mark.xfail(strict=True), pytest.mark.quant('F16')]\n"
+        "@pytest.fixture\ndef checked(throughput):\n    assert throughput('tg8')\n"
+        "def test_0(checked):\n    pass\n"
+        "def test_1(throughput):\n    pass\n"
+        "def test_2(throughput):\n    throughput('tg8')\n"
+        "def test_3(throughput):\n    throughput('tg8') >= 1\n"
+        "def test_4(throughput):\n    assert throughput('tg8')\n"
+        "def test_5(throughput):\n    assert (throughput('tg8') >= 1).outcome\n"
+        "def test_6(throughput):\n    assert throughput('tg8') >= 1e9\n"
+    )
+    project.run().assert_outcomes(errors=1, failed=5, xfailed=1)
+
+
 @pytest.mark.parametrize("args", [(), ("--asperf-inconclusive=xfail",)])
 def test_a_forgotten_assert_is_an_error(project: Project, args: tuple[str, ...]) -> None:
     """A comparison whose verdict nothing reads fails its test, and the error names it."""
