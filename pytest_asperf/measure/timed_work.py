@@ -266,8 +266,9 @@ class TimedCall:
         run before other work began. And the median ratio, as a core may change its speed.
         """
         times, peaks = [(_working_ns(run), _working_ns(changed))], [_peak(run)]
+        spent_ns = _spent_ns(run, changed)
         while True:
-            n, spent_ns = len(times), sum(map(sum, times))
+            n = len(times)
             is_last = n > _MORE_COMPARISONS and spent_ns >= _SLOWER_NS
             if self._is_whole:
                 is_last &= n >= _MOST_COMPARISONS or spent_ns >= _MOST_COMPARED_NS
@@ -282,12 +283,18 @@ class TimedCall:
             first, run = self.time(self.tokens), self.time(self.tokens)
             changed = self.time(_with_other_beginning(self.tokens, n_changed))
             times.append((_working_ns(run), _working_ns(changed)))
+            spent_ns += _spent_ns(run, changed)
             peaks += _peak(first), _peak(run)
+
+
+def _spent_ns(*runs: RawRun) -> int:
+    """The time of calls, as a build that does nothing needs none for its runs."""
+    return sum(max(run.call_ns, run.elapsed_ns) for run in runs)
 
 
 def _working_ns(run: RawRun) -> int:
     """The time of a run without its part of what the call waited for a core."""
-    return round(run.elapsed_ns * (1 - run.waited_ns / max(run.call_ns, 1)))
+    return max(1, round(run.elapsed_ns * (1 - run.waited_ns / max(run.call_ns, 1))))
 
 
 def _peak(run: RawRun) -> float | None:
