@@ -211,6 +211,7 @@ def test_its_own_drafts_are_counted_and_checked(server: EngineBuild, draft: Draf
     assert max(gaps) < 0.01
 
 
+@pytest.mark.serial
 def test_drafts_that_were_not_accepted_show_in_the_gaps(server: EngineBuild, draft: Draft) -> None:
     """Tokens of a server without a draft come one by one: 16 of 32 cannot have been accepted."""
     with Worker(server) as worker:
