@@ -74,8 +74,8 @@ from pytest_asperf.analysis.guards.surroundings import (
 from pytest_asperf.analysis.guards.timed_work import (
     MOST_MEAN_KLD as MOST_MEAN_KLD,
     MOST_REPEATED as MOST_REPEATED,
-    MOST_UNLIKE_KLD as MOST_UNLIKE_KLD,
     MOST_REPEATED_WHOLE as MOST_REPEATED_WHOLE,
+    MOST_UNLIKE_KLD as MOST_UNLIKE_KLD,
     baseline_drifts as baseline_drifts,
     delayed_tokens as delayed_tokens,
     differ as differ,
