@@ -294,7 +294,8 @@ def _spent_ns(*runs: RawRun) -> int:
 
 def _working_ns(run: RawRun) -> int:
     """The time of a run without its part of what the call waited for a core."""
-    return max(1, round(run.elapsed_ns * (1 - run.waited_ns / max(run.call_ns, 1))))
+    part = min(1.0, run.elapsed_ns / max(run.call_ns, 1))
+    return max(1, round(run.elapsed_ns - part * run.waited_ns))
 
 
 def _peak(run: RawRun) -> float | None:

@@ -105,3 +105,15 @@ def test_a_call_that_waits_for_a_core_left_no_work_out(
 
     found = _found(TimedCall(cast("Worker", _Shown()), "m", range(32), 0, time), time(()))
     assert any("its caller waited for" in one for one in found) == is_found, found
+
+
+def test_a_run_has_no_more_of_a_wait_than_its_call() -> None:
+    """A scripted run of 512 ms, whose call has 1 ms, is as slow as others if the call waits."""
+    scripted = cycle([(512, 1, 0.99), (512, 1, 0), (512, 1, 0.5)])
+
+    def time(_: object) -> RawRun:
+        timed_ms, call_ms, waited_ms = next(scripted)
+        return replace(_run(timed_ms, waited_ms), call_ns=round(call_ms * _MS))
+
+    found = _found(TimedCall(cast("Worker", _Shown()), "m", range(32), 0, time), time(()))
+    assert not any("begins with other tokens" in one for one in found), found
