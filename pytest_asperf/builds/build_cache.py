@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from pytest_asperf.builds import environment, programs
 from pytest_asperf.builds.environment import interpreter_of
+from pytest_asperf.builds.machine_code import require_usable
 from pytest_asperf.builds.programs import compile_facts, extract_tar, make_programs
 from pytest_asperf.builds.step import Job
 from pytest_asperf.builds.store import MadeBuild, Recipe, empty, finish, finished, note_use
@@ -196,10 +197,12 @@ class BuildCache:
 
     def _of_folder(self, own: EngineBuild, folder: Path) -> EngineBuild:
         """An engine of a folder's binaries, or of the libraries next to them."""
+        require_usable(folder)
         if own.engine in FOLDER_ENGINES:
             return replace(own, tools=folder)
         for place in (folder, folder.parent / "lib"):
             if any((place / name).exists() for name in ("libllama.so", "libllama.dylib")):
+                require_usable(place)
                 return replace(own, python=self._python, libraries=place)
         raise BuildError(
             f"{folder} has no libllama, which the engine {own.engine} loads",

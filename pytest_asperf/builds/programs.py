@@ -11,7 +11,6 @@ import re
 import shlex
 import shutil
 import stat
-import sys
 import sysconfig
 import tarfile
 import zipfile
@@ -28,6 +27,12 @@ from pytest_asperf.builds.environment import (
     file_digest,
     pip_of,
     require_packages,
+)
+from pytest_asperf.builds.machine_code import (
+    HEAD_BYTES,
+    is_of_this_system,
+    permit,
+    require_one_processor,
 )
 from pytest_asperf.builds.step import Job, StepFailure, compile_failure, environment_failure
 from pytest_asperf.builds.store import Recipe
@@ -164,16 +169,11 @@ _BROKEN: Final = (
 _PROGRAMS: Final = ("llama-bench", "llama-server", "libllama.so", "libllama.dylib")
 _SUFFIX: Final = re.compile(r"\.(zip|tgz|txz|tar(\.\w+)?)$", re.IGNORECASE)
 _PROJECT: Final = re.compile(r'^\s*project\(\s*"?llama\.cpp', re.MULTILINE)
-#: The first bytes of a program, of which some are its kind and processor.
-_HEAD_BYTES: Final = 20
 _READ_BYTES: Final = 2**20
 _MOST_LINKS: Final = 8
 #: A release is no larger than this, or its files are at most so many times as large as itself.
 _USUAL_BYTES: Final = 2**30
 _MOST_PACKED: Final = 50
-_ELF_KIND: Final = 6
-_ELF_MACHINE: Final = slice(18, 20)
-_MACH_O: Final = (b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe")
 #: `b8722` or `10429` in a name or version.
 _NUMBER: Final = re.compile(r"\bb?(\d{4,6})\b", re.ASCII)
 
@@ -196,6 +196,7 @@ def unpack_release(source: Archive, _recipe: Recipe, job: Job) -> dict[str, Any]
     """Unpack a release; the result has the folder of its binaries and libraries."""
     folder = folder_in(source)
     unpack(source.path, job.folder / "release")
+    permit(job.folder / "release" / folder)
     return {"folder": str(Path("release", folder))}
 
 
@@ -206,7 +207,7 @@ def folder_in(source: Archive) -> PurePosixPath:
     for member in members.values():
         found.get(member.path.name, []).append(_behind_links(member, members, source.path))
     programs = next(filter(None, found.values()), [])
-    if not all(_is_of_this_system(member.head) for member in programs) or not programs:
+    if not all(is_of_this_system(member.head) for member in programs) or not programs:
         raise BuildError(
             f"{printable(source.path)} has neither llama-bench nor llama-server nor libllama for "
             "this system",
@@ -220,18 +221,12 @@ def folder_in(source: Archive) -> PurePosixPath:
             f"{listing([printable(folder) for folder in (folder, *others)])}",
             remedy="unpack it, and name one of the folders",
         )
+    # Links are left out: their files have the reason.
+    near = [one for one in members.values() if not one.target]
+    places = {folder, folder.parent / "lib"}
+    heads = ((one.path.name, one.head) for one in near if one.path.parent in places)
+    require_one_processor(heads, source.path)
     return folder
-
-
-def _is_of_this_system(head: bytes) -> bool:
-    """True unless a file's first bytes are of another system's or processor's programs."""
-    is_elf = head.startswith(b"\x7fELF")
-    if sys.platform == "darwin":
-        return not is_elf and not head.startswith(b"MZ")
-    own = Path(sys.executable).read_bytes()[:_HEAD_BYTES]
-    if is_elf:
-        return (head[:_ELF_KIND], head[_ELF_MACHINE]) == (own[:_ELF_KIND], own[_ELF_MACHINE])
-    return not head.startswith((b"MZ", *_MACH_O))
 
 
 def declared_source(source: Packages, cache: Path) -> dict[str, Any]:
@@ -378,7 +373,7 @@ def _members_of_zip(archive: Path) -> Iterator[_Member]:
                 yield _Member(path, target=file.read(one).decode(errors="replace"))
             elif not one.is_dir():
                 with file.open(one) as content:
-                    yield _Member(path, content.read(_HEAD_BYTES), nbytes=one.file_size)
+                    yield _Member(path, content.read(HEAD_BYTES), nbytes=one.file_size)
 
 
 def _members_of_tar(archive: Path) -> Iterator[_Member]:
@@ -390,7 +385,7 @@ def _members_of_tar(archive: Path) -> Iterator[_Member]:
             elif one.islnk():  # its target starts at the archive's root
                 yield _Member(path, target=posixpath.relpath(one.linkname, path.parent))
             elif content is not None:
-                yield _Member(path, content.read(_HEAD_BYTES), nbytes=one.size)
+                yield _Member(path, content.read(HEAD_BYTES), nbytes=one.size)
             elif not one.isdir():
                 raise tarfile.SpecialFileError(one)
         while tar.fileobj.read(_READ_BYTES):

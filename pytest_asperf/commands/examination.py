@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_asperf.analysis.stats.estimate import memory_text
+from pytest_asperf.builds.machine_code import require_usable
 from pytest_asperf.commands.models import cached_checks
 from pytest_asperf.config.engines import EXTRAS, LIBRARIES, Engine
 from pytest_asperf.config.settings import session_option
@@ -73,6 +74,8 @@ def bandwidth(
 def engine_report(build: EngineBuild) -> EngineReport:
     """The facts that an engine reports when it is started, or why it cannot be used."""
     try:
+        if build.tools is not None:
+            require_usable(build.tools)
         with Worker(build) as worker:
             facts: EngineFacts | Failure = worker.describe()
     except AsperfError as error:

@@ -5,9 +5,11 @@ Each pair of a gate starts two processes, so their start is a large part of its 
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import sys
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec
 from pathlib import Path
@@ -16,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
+
+_NEEDED_PARTS: Final = ("libggml-base", "libggml-cpu", "libggml")
 
 
 def _functions(package: ModuleSpec | None) -> ModuleType:
@@ -48,6 +52,26 @@ def _version(functions: ModuleType) -> str:
     assigned = re.search(r'^__version__ = "([^"\n]{1,40})"', source, re.MULTILINE)
     return assigned[1] if assigned else "unknown"
 
+
+def load_own_parts(folder: str) -> None:
+    """Load the libraries that a folder's libllama needs from the same folder.
+
+    Compiled ones have the path of the folder that they were linked in, so a copy would be run with
+    libraries that the original folder has now. One that is loaded already is not searched.
+    """
+    suffix = ".dylib" if sys.platform == "darwin" else ".so"
+    backends = (path.name.removesuffix(suffix) for path in Path(folder).glob(f"libggml-*{suffix}"))
+    for name in ("libggml-base", "libggml-cpu", *sorted(backends), "libggml"):
+        path = Path(folder, name + suffix)
+        # A backend without its driver, which ggml may load or not, is no error.
+        optional = () if name in _NEEDED_PARTS else (OSError,)
+        if path.exists():
+            with suppress(*optional):
+                ctypes.CDLL(str(path))
+
+
+if _folder := os.environ.get("LLAMA_CPP_LIB_PATH"):
+    load_own_parts(_folder)
 
 #: The module of all functions, structures and constants of llama.h.
 llama_cpp: Final = _functions(find_spec("llama_cpp"))

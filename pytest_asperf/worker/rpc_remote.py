@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .engine import RefusalError
 from .printed.engine_log import buffers_mib
+from .tool_process import own_libraries
 
 if TYPE_CHECKING:
     from .tool_process import Toolbox, ToolRun
@@ -163,7 +164,7 @@ class Remote:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "GGML_RPC_DEBUG": "1"},
+            env={**os.environ, **own_libraries(Path(command[0]).parent), "GGML_RPC_DEBUG": "1"},
         )
         self._reader = threading.Thread(target=self._count, args=(self._process,), daemon=True)
         self._reader.start()

@@ -11,6 +11,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 from collections import deque
@@ -56,6 +57,18 @@ _NO_LIBRARY: Final = re.compile(
 _METADATA: Final = "llama_model_loader: - kv"
 
 
+def own_libraries(folder: Path) -> dict[str, str]:
+    """The variable by which a folder's programs load its libraries, if it has llama.cpp's.
+
+    Compiled programs have the path of the folder that they were linked in, so a copy would be run
+    with libraries that the original folder has now.
+    """
+    if not any(folder.glob("libggml*")) and not any(folder.glob("libllama*")):
+        return {}
+    name = "DYLD_LIBRARY_PATH" if sys.platform == "darwin" else "LD_LIBRARY_PATH"
+    return {name: os.pathsep.join(filter(None, (str(folder), os.environ.get(name))))}
+
+
 class ToolRun:
     """One running program, which inherits the descriptors `pass_fds`, in a folder.
 
@@ -81,6 +94,7 @@ class ToolRun:
         self._output = bytearray()
         # Variables that set options would change the run that was requested.
         env = {key: value for key, value in os.environ.items() if not _SETS_OPTIONS.match(key)}
+        env |= own_libraries(program.parent)
         try:
             self._process = subprocess.Popen(
                 [str(program), *arguments],

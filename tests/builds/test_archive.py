@@ -12,7 +12,7 @@ import pytest
 
 from pytest_asperf.builds.build_cache import BuildCache
 from pytest_asperf.builds.environment import completed
-from pytest_asperf.config.build_sources import Archive, Packages
+from pytest_asperf.config.build_sources import Archive, Packages, Source, ToolsFolder
 from pytest_asperf.config.engines import Engine
 from pytest_asperf.config.spec import Build
 from pytest_asperf.engine_process import EngineBuild, EngineRefusedError, Worker
@@ -435,6 +435,71 @@ def release(tmp_path: Path) -> Archive:
     llama_cpp = pytest.importorskip("llama_cpp")
     libraries = Path(llama_cpp.__file__).parent / "lib"
     return Archive(packed(libraries, tmp_path / "llama-b11000-bin-ubuntu-x64.zip", "build/bin"))
+
+
+@pytest.fixture
+def sound(tmp_path: Path) -> Path:
+    """A folder with the real libraries of llama.cpp, and a program next to them."""
+    llama_cpp = pytest.importorskip("llama_cpp")
+    folder = tmp_path / "sound"
+    shutil.copytree(Path(llama_cpp.__file__).parent / "lib", folder)
+    (folder / "llama-bench").write_text("#!/bin/sh\n")
+    (folder / "llama-bench").chmod(0o755)
+    return folder
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a Mac runs programs of both processors")
+@pytest.mark.parametrize("fault", ["of an Arm", "empty", "another file", "cut"])
+@pytest.mark.parametrize("name", ["llama-bench", "libllama.so", "libggml.so", "libggml-base.so"])
+def test_one_file_of_another_processor(
+    sound: Path, tmp_path: Path, build_cache: OpenBuildCache, name: str, fault: str
+) -> None:
+    """It is named in an archive and in a folder: a loader would look for another one."""
+    content = (sound / name).read_bytes()
+    harmed = {
+        "of an Arm": OF_OTHERS[0] + content[20:],
+        "empty": b"",
+        "another file": b"<html>404",
+        "cut": Path(sys.executable).read_bytes()[:5000],
+    }
+    (sound / name).write_bytes(harmed[fault])
+    archive = packed(sound, tmp_path / "llama-b9000-bin-x64.tar.gz", "bin")
+    # An archive has checksums, which show a cut file.
+    sources: list[Source] = [ToolsFolder(sound)]
+    sources += [Archive(archive)] if fault != "cut" else []
+    engines: tuple[Engine, ...] = ("llama_tools", "llama_cpp")
+    for source in sources:
+        for engine in engines:
+            with (
+                MachineQueue(tmp_path / "turn", print).turn(),
+                pytest.raises(BuildError, match=r"(?s)(for|neither).*(this|another) system") as no,
+            ):
+                build_cache().existing(Build("b9000", source), engine)
+            assert name in no.value.what
+
+
+def test_the_code_of_a_coprocessor(
+    sound: Path, tmp_path: Path, build_cache: OpenBuildCache
+) -> None:
+    """A Hexagon's library is no processor's: a release has it next to its own."""
+    hexagon = b"\x7fELF\x01\x01\x01" + bytes(11) + b"\xa4\x00" + bytes(100)
+    (sound / "libggml-htp-v73.so").write_bytes(hexagon)
+    archive = packed(sound, tmp_path / "llama-b9000-bin-x64.tar.gz", "bin")
+    assert build_cache().ready(Build("own", ToolsFolder(sound)), "llama_tools").made is None
+    assert build_cache().existing(Build("b9000", Archive(archive)), "llama_tools") is None
+
+
+@pytest.mark.parametrize("suffix", [".zip", ".tar.gz"])
+def test_programs_without_the_permission(
+    programs: Path, tmp_path: Path, build_cache: OpenBuildCache, suffix: str
+) -> None:
+    """An archive's get it when they are unpacked; a folder's are named with the command."""
+    (programs / "llama-bench").chmod(0o644)
+    source = Archive(packed(programs, tmp_path / f"llama-b9000-bin-x64{suffix}", "bin"))
+    assert said(build_cache().ready(Build("b9000", source), "llama_tools").engine.tools) == "one"
+    with pytest.raises(BuildError, match="has llama-bench without the permission") as caught:
+        build_cache().existing(Build("own", ToolsFolder(programs)), "llama_tools")
+    assert f"chmod +x {programs}/*" in str(caught.value.remedy)
 
 
 def test_the_library_of_a_release_is_what_runs(

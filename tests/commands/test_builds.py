@@ -93,7 +93,7 @@ def test_a_build_is_made_listed_and_pruned(asperf: Asperf) -> None:
 def test_libraries_alone_are_loaded(asperf: Asperf, tmp_path: Path) -> None:
     """A release without programs is no good build before its libraries were loaded."""
     with zipfile.ZipFile(tmp_path / "llama-b9000-bin-x64.zip", "w") as release:
-        release.writestr("bin/libllama.so", Path(sys.executable).read_bytes()[:64])
+        release.writestr("bin/libllama.so", Path(sys.executable).read_bytes())
     done = asperf("make", "llama-b9000-bin-x64.zip")
     assert done.exit_code == 4
     assert "cannot use the libraries of" in " ".join(done.output.split())

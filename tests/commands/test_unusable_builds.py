@@ -74,11 +74,11 @@ def _tools(folder: Path, fault: str) -> str:
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
-        ("of another processor", "cannot start {}/llama-bench: Exec format error"),
+        ("of another processor", "{} has llama-bench for another system or processor"),
         ("without libraries", "error while loading shared libraries: libllama.so"),
         ("without its interpreter", "cannot start {}/llama-bench: No such file or directory"),
         ("without llama-perplexity", "there is no program llama-perplexity in {}"),
-        ("not executable", "{0}/llama-bench has no permission to be run: chmod +x"),
+        ("not executable", "{0} has llama-bench without the permission to be run"),
     ],
 )
 def test_binaries_that_cannot_run(
@@ -88,7 +88,8 @@ def test_binaries_that_cannot_run(
     sound, faulty = _tools(tmp_path / "sound", ""), _tools(tmp_path / "faulty", fault)
     told = gate(sound, faulty, *TOOLS)
     assert reason.format(tmp_path / "faulty") in told
-    assert "1 NOT RUN" in told
+    # A folder that is none of this machine's is said at once, as a build that cannot be made.
+    assert "1 NOT RUN" in told or told.count("faulty has llama-bench") == 1
 
 
 def test_a_program_that_only_one_check_needs(gate: Callable[..., str], tmp_path: Path) -> None:

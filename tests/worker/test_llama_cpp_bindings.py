@@ -2,8 +2,11 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from tests.copied_build import copied_build
 
 pytestmark = pytest.mark.live
 
@@ -34,3 +37,17 @@ assert llama_cpp.llama_decode is replaced
 def test_the_functions_are_those_of_the_package(code: str) -> None:
     """Alone they bring no classes, and functions that an interpreter replaced stay replaced."""
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+_COPIED = """
+import ctypes, sys
+from pytest_asperf.worker.llama_cpp_bindings import load_own_parts
+load_own_parts(sys.argv[1])
+print(ctypes.CDLL(sys.argv[1] + "/libggml.so").told_again())
+"""
+
+
+def test_a_copied_folder_is_run_with_its_own_libraries(tmp_path: Path) -> None:
+    """It was linked in another folder, where the library is of another build by now."""
+    command = [sys.executable, "-c", _COPIED, str(copied_build(tmp_path))]
+    assert subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout == b"1\n"

@@ -19,6 +19,8 @@ import pytest
 from pytest_asperf.config.engine_settings import EngineSettings
 from pytest_asperf.engine_process import EngineBuild, EngineRefusedError, Worker, WorkerError
 from pytest_asperf.worker import wire
+from pytest_asperf.worker.tool_process import Toolbox
+from tests.copied_build import copied_build
 from tests.processes import wait_for_end
 
 _RECORDED = Path(__file__).parents[2] / "fixtures" / "tools"
@@ -255,6 +257,11 @@ def test_devices_are_those_that_the_programs_list(tmp_path: Path) -> None:
     with Worker(EngineBuild("llama_tools", Path(sys.executable), tools)) as worker:
         gpus = [device for device in worker.describe().devices if device.type == "GPU"]
     assert [(gpu.name, gpu.memory_free_bytes) for gpu in gpus] == [("CUDA0", 80000 << 20)]
+
+
+def test_a_copied_folder_is_run_with_its_own_libraries(tmp_path: Path) -> None:
+    """It was linked in another folder, where the library is of another build by now."""
+    assert Toolbox(copied_build(tmp_path)).run("llama-bench").output == "1\n"
 
 
 def test_a_folder_without_programs_is_refused(tmp_path: Path) -> None:
