@@ -17,6 +17,19 @@ def sabotaged(self, inputs, **more):
     return call(self, inputs, **more)
 Model.__call__ = sabotaged
 """
+#: In a batch, users have these numbers of masked cells, and not those that were kept.
+_PADDING = """
+import mlx.core as mx
+from mlx_lm.models.cache import BatchKVCache
+mask = BatchKVCache.make_mask
+def sabotaged(self, *args, **settings):
+    kept = self.left_padding
+    self.left_padding = %s
+    found = mask(self, *args, **settings)
+    self.left_padding = kept
+    return found
+BatchKVCache.make_mask = sabotaged
+"""
 MLX: dict[str, str] = {
     "slow_clock": SLOW_CLOCK,
     # A token that follows 100 others sees none of them.
@@ -109,28 +122,11 @@ def sabotaged(cache, start, group_size, bits):
 importlib.import_module("mlx_lm.generate").maybe_quantize_kv_cache = sabotaged
 """,
     # In a batch, each user sees the tokens that fill up the others' prompts.
-    "sees_padding": """
-from mlx_lm.models.cache import BatchKVCache
-mask = BatchKVCache.make_mask
-def sabotaged(self, *args, **settings):
-    kept, self.left_padding = self.left_padding, self.left_padding * 0
-    found = mask(self, *args, **settings)
-    self.left_padding = kept
-    return found
-BatchKVCache.make_mask = sabotaged
-""",
-    # Two or three users of a batch see the tokens that fill up the others' prompts.
-    "two_see_padding": """
-from mlx_lm.models.cache import BatchKVCache
-mask = BatchKVCache.make_mask
-def sabotaged(self, *args, **settings):
-    kept = self.left_padding
-    self.left_padding = kept * (0 if kept.shape[0] in (2, 3) else 1)
-    found = mask(self, *args, **settings)
-    self.left_padding = kept
-    return found
-BatchKVCache.make_mask = sabotaged
-""",
+    "sees_padding": _PADDING % "kept * 0",
+    # Three users see 12 of these tokens: only the mean of one user is beyond its limit.
+    "three_see_padding": _PADDING % "mx.maximum(kept - 12, 0) if kept.size == 3 else kept",
+    # The last two users of a batch see all of them.
+    "last_two_see_padding": _PADDING % "kept * (kept.size != 2)",
     # In a batch, a user who is behind the 200th position has the cache cells of another one.
     "other_cells_if_long": """
 from mlx_lm.models.cache import BatchKVCache

@@ -58,10 +58,12 @@ _BATCHES_REQUESTS: Final = frozenset({"mlx"})
 _LEAST_JUDGED: Final = 16
 #: For a reply: each token is requested again with all tokens before it. The first of
 #: several users has a short one, so that it sends its next prompt while the others' tokens are
-#: decoded; and each user's second reply is short.
+#: decoded; and each user's second reply is short. In batches, the last two users of four are left
+#: together for 20 tokens.
 _REPLIED: Final = 24
 _FIRST_REPLIED: Final = 2
 _NEXT_REPLIED: Final = 6
+_LAST_REPLIED: Final = (30, 24)
 #: For a single user: tokens of a text whose end repeats its beginning.
 _LONG: Final = 1024
 #: For a conversation: tokens of the piece that all begin with, as with instructions; tokens
@@ -299,6 +301,8 @@ def _drift_of_replies(running: RunningArm, lease: MachineLease, depth: int, user
     if users > 1:
         sizes = [_PROMPTS_TOGETHER[n % len(_PROMPTS_TOGETHER)] for n in range(2 * users)]
         replied = [_FIRST_REPLIED, *(users - 1) * [_REPLIED], *users * [_NEXT_REPLIED]]
+        if running.loaded.served is None:
+            replied[-2:] = _LAST_REPLIED
     step = max(sizes) // 2  # no two prompts are one text
     n_all = step * (len(sizes) - 1) + max(sizes)
     tokens = workload_tokens(running.worker, MODEL, lease.corpus, Workload("pp", n_all))

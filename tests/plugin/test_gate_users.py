@@ -129,8 +129,8 @@ def test_mlx(live: Project) -> None:
 @pytest.mark.parametrize(
     "how",
     [
-        *("sees_padding", "two_see_padding", "other_cells_if_long"),
-        *("joins_with_empty_cells", "keeps_those_who_left"),
+        *("sees_padding", "three_see_padding", "last_two_see_padding"),
+        *("other_cells_if_long", "joins_with_empty_cells", "keeps_those_who_left"),
     ],
 )
 def test_mlx_batches_that_mix_users_up_fail(live: Project, how: str) -> None:
