@@ -17,7 +17,7 @@ def sabotaged(self, inputs, **more):
     return call(self, inputs, **more)
 Model.__call__ = sabotaged
 """
-#: In a batch, users have these numbers of masked cells, and not those that were kept.
+#: In a batch, users have another number of masked positions each, an expression of their own ones.
 _PADDING = """
 import mlx.core as mx
 from mlx_lm.models.cache import BatchKVCache
