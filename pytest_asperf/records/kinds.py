@@ -18,6 +18,12 @@ from pytest_asperf.hardware.meters.meter import CounterWindow
 Facts: TypeAlias = tuple[tuple[str, str], ...]
 #: Prefix of a run record's label, for a fact of only one of two builds.
 SIDES: Final = ("baseline ", "candidate ")
+#: By label, the meaning of a fact that only the other build has.
+_ABSENT: Final[Mapping[str, str]] = {
+    "made": "not by asperf, which uses the build as it is",
+    "priority": "nice 0",
+    "requested": "nothing",
+}
 #: Labels of facts that differ between assertions, and are in the assertion's own words.
 _OF_A_CLAIM: Final = ("model", "title", "type", "sha256", "memory", "settings", "requested")
 
@@ -26,7 +32,7 @@ def both_sides(ran: Facts) -> Iterator[tuple[str, str, str]]:
     """Label, baseline and candidate of each fact of the run record; common ones have no build."""
     facts = dict(ran)
     for label in dict.fromkeys(key.removeprefix(SIDES[0]).removeprefix(SIDES[1]) for key in facts):
-        shared = facts.get(label, "not known")
+        shared = facts.get(label, _ABSENT.get(label, "not reported"))
         base, candidate = (facts.get(f"{side}{label}", shared) for side in SIDES)
         yield label, base, candidate
 

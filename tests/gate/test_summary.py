@@ -162,11 +162,18 @@ def test_proof_of_path_is_told_once_with_what_differs() -> None:
 
 
 def test_a_fact_of_both_builds_is_named() -> None:
-    """The text of PPL names no build, and is printed once; a missing fact is unknown."""
-    ran = (("text", "a.txt, chunks 1 to 5"), ("candidate made", "today"))
-    assert facts_of_builds([ran]) == [
-        ("text", "a.txt, chunks 1 to 5", "a.txt, chunks 1 to 5"),
-        ("made", "not known", "today"),
+    """The text of PPL names no build, and is printed once; a missing fact has its meaning."""
+    text, absent = "a.txt, chunks 1 to 5", "not by asperf, which uses the build as it is"
+    missing = (
+        ("candidate made", "today"),
+        ("candidate priority", "nice -5"),
+        ("baseline gpu", "M2"),
+    )
+    assert facts_of_builds([(("text", text), *missing)]) == [
+        ("text", text, text),
+        ("made", absent, "today"),
+        ("priority", "nice 0", "nice -5"),
+        ("gpu", "M2", "not reported"),
     ]
 
 
