@@ -15,6 +15,7 @@ from pytest_asperf.analysis.outcome import ExitCode
 from pytest_asperf.bisect.search import Answer, Ending, GateStep, Probe
 from pytest_asperf.commands.console import (
     CommandNotify,
+    print_priority,
     print_sections,
     print_table,
     print_text,
@@ -193,6 +194,7 @@ def _bisect(request: BisectRequest, project: Workspace, *, fresh: bool) -> Answe
         print_text(out, line)
     console = stderr_console()
     engine = request.cell.ref.spec.engine or project.settings.engine
+    print_priority(console, engine, project.settings.nice)
     with CommandNotify(console) as notify, project.runner(engine, notify) as runner:
         contents = _contents(request, runner, project.cache)
         decided_by = {

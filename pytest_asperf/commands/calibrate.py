@@ -3,7 +3,12 @@
 import click
 
 from pytest_asperf.analysis.outcome import ExitCode
-from pytest_asperf.commands.console import CommandNotify, print_sections, stderr_console
+from pytest_asperf.commands.console import (
+    CommandNotify,
+    print_priority,
+    print_sections,
+    stderr_console,
+)
 from pytest_asperf.commands.options import (
     command,
     end,
@@ -51,7 +56,9 @@ def calibrate(pairs: int, model: str, workloads: tuple[str, ...]) -> None:
     work = tuple(
         parse_workload(name, where="--workload", any_cost=True, may_be_load=True) for name in named
     )
-    with CommandNotify(stderr_console()) as notify, project.runner(engine, notify) as runner:
+    console = stderr_console()
+    print_priority(console, engine, project.settings.nice)
+    with CommandNotify(console) as notify, project.runner(engine, notify) as runner:
         result = measured_noise(
             runner,
             build,

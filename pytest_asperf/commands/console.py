@@ -1,8 +1,10 @@
 """How every command prints: sections of checks, tables and texts, broken at a terminal's width."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -10,10 +12,13 @@ from rich.text import Text
 
 from pytest_asperf.analysis.outcome import Outcome
 from pytest_asperf.config.progress import NOTHING_YET, Notify, SoFar
-from pytest_asperf.errors import AsperfError, printable
+from pytest_asperf.errors import Advice, AsperfError, printable
 from pytest_asperf.report.progress_line import CursorConsole, ProgressLine
 from pytest_asperf.report.sections import Section, State
 from pytest_asperf.report.wrapping import columns_of, wrapped
+
+if TYPE_CHECKING:
+    from pytest_asperf.config.engines import Engine
 
 _WORDS: Final[dict[State, str]] = {
     "ok": "ok", "warning": "warn", "unknown": "?", "impossible": "FAIL",
@@ -134,6 +139,15 @@ def print_text(console: Console, text: str, first: str = "", *, style: str = "")
 def print_waiting(console: Console, reason: str) -> None:
     """Print who is waited for."""
     print_text(console, f"waiting: {printable(reason)}")
+
+
+def print_priority(console: Console, engine: Engine, nice: int) -> None:
+    """Print the priority of the processes that asperf starts; nothing if it is the usual one."""
+    from pytest_asperf.engine_process import engine_priority  # psutil
+
+    who = "asperf's client runs" if engine == "openai" else "engines run"
+    if priority := engine_priority(nice):
+        print_text(console, str(Advice(f"{who} at {priority}; to change that", "nice")))
 
 
 def print_whole(out: Console, line: str) -> None:

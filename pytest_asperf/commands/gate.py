@@ -19,6 +19,7 @@ from rich.console import Console
 from pytest_asperf.commands.console import (
     CommandNotify,
     columns_on,
+    print_priority,
     print_text,
     print_whole,
     stderr_console,
@@ -26,7 +27,7 @@ from pytest_asperf.commands.console import (
 from pytest_asperf.commands.gate_request import GateOptions, GateRequest, gated, read_request
 from pytest_asperf.commands.options import build_argument, command, end, reports, settings
 from pytest_asperf.commands.project import GateHistory
-from pytest_asperf.errors import Advice, AsperfError, printable
+from pytest_asperf.errors import AsperfError, printable
 from pytest_asperf.store.unsent import check_store
 
 if TYPE_CHECKING:
@@ -67,7 +68,6 @@ def gate_builds(
     only_list: bool = False,
 ) -> None:
     """Gate, and exit with the result's code."""
-    from pytest_asperf.engine_process import engine_priority
     from pytest_asperf.report import github
 
     console = stderr_console()
@@ -86,9 +86,8 @@ def gate_builds(
     ):
         plan = gate.plan(None if only_list else runner)
         out = Console(highlight=False) if only_list else console
-        priority = None if only_list else engine_priority(project.settings.nice)
-        noise = runner.noise.calibrations
-        print_plan(gate, plan, noise, out, priority=priority, only_list=only_list)
+        nice = None if only_list else project.settings.nice
+        print_plan(gate, plan, runner.noise.calibrations, out, nice=nice)
         if only_list:
             return
         outcome = run_cells(gate, plan, runner, console, history.update)
@@ -147,12 +146,11 @@ def print_plan(
     calibrations: Sequence[Calibration],
     out: Console,
     *,
-    priority: str | None,
-    only_list: bool,
+    nice: int | None,
 ) -> None:
     """Print the comparison, the engines' priority and the cost.
 
-    With `only_list` also each check.
+    Without a nice value nothing is to be measured, and each check is printed.
     """
     from pytest_asperf.gate.cells import shared_by
     from pytest_asperf.gate.schedule import cost_text, expected_costs
@@ -168,8 +166,9 @@ def print_plan(
     budget = gate.limits.budget
     amounts = f"{budget.max_pairs} pairs a check, {budget.max_seconds:g} s in all"
     print_text(out, f"at most {amounts}, seed {budget.seed}")
-    if priority:
-        print_text(out, str(Advice(f"engines run at {priority}; to change that", "nice")))
+    only_list = nice is None
+    if nice is not None:
+        print_priority(out, gate.engine, nice)
     if cost := cost_text(plan.cells, expected_costs(plan.cells, calibrations, budget)):
         print_text(out, cost)
     print_text(out, "")

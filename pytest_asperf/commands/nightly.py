@@ -16,7 +16,13 @@ import click
 from rich.console import Console
 
 from pytest_asperf.analysis.outcome import ExitCode
-from pytest_asperf.commands.console import CommandNotify, print_error, print_text, stderr_console
+from pytest_asperf.commands.console import (
+    CommandNotify,
+    print_error,
+    print_priority,
+    print_text,
+    stderr_console,
+)
 from pytest_asperf.commands.gate import gate_document, run_cells
 from pytest_asperf.commands.gate_request import GateOptions, GateRequest, gated, read_request
 from pytest_asperf.commands.options import (
@@ -331,6 +337,7 @@ def _measure(
         budget = replace(gate.limits.budget, min_pairs=pairs, max_pairs=pairs)
         paired = replace(gate, limits=replace(gate.limits, budget=budget))
         history = _history(paired, report, project)
+        print_priority(stderr_console(), gate.engine, project.settings.nice)
         outcome = _gated(paired, project, history)
         if outcome.interrupted:
             raise KeyboardInterrupt

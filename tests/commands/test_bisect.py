@@ -42,6 +42,7 @@ def test_the_culprit_is_named_with_its_size_and_how_to_see_it_again(bisect: Comm
     """A line for each gate as it is decided, then the build, effect, cost and command."""
     done = over(bisect, EQUAL, EQUAL, EQUAL, SLOW, SLOW, SLOW)
     assert done.exit_code == 0, done.output
+    assert "engines run at nice" in done.stderr
     assert "5 builds after current,slow_by=0, up to current,slow_by=0.2" in done.stdout
     assert "5 gates find it" in done.stdout
     assert [row.split()[0] for row in rows(done)] == ["FAIL", "FAIL", "PASS", "FAIL"]

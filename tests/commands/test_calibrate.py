@@ -39,6 +39,7 @@ def test_a_fixed_number_of_pairs_is_run_and_kept(calibrate: Command, book: Noise
     """All pairs are run, even if equal builds are shown early, and a table is printed."""
     done = calibrate("--pairs", "7", "--workload", "tg32", "--workload", "pp64")
     assert done.exit_code == 0, done.output
+    assert "engines run at nice" in done.stderr
     kept = {c.workload: c for c in book.calibrations}
     assert {name: c.pairs for name, c in kept.items()} == {"tg32": 7, "pp64": 7}
     assert kept["tg32"].model == "fake:F16"

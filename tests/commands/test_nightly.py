@@ -72,6 +72,7 @@ def test_nothing_new_is_recorded_and_a_changed_build_is_gated(nightly: Command) 
     """A run reports that nothing changed, or gates tonight's build against the last run's."""
     first = nightly("old", "watched", *_WORDS)
     assert first.exit_code == 0, first.output
+    assert "engines run at nice" in first.stderr
     assert "first run, nothing got slower" in first.stdout
     _replace_by_earlier(1)
     done = nightly("old", "watched", *_WORDS)
