@@ -56,6 +56,14 @@ class Holder:
             return ""
 
     @property
+    def is_sibling(self) -> bool:
+        """True if one process started it and this one: xdist's workers, which take turns."""
+        try:
+            return psutil.Process(self.pid).ppid() == os.getppid()
+        except psutil.Error:
+            return False
+
+    @property
     def state(self) -> str:
         """``ended`` or ``stopped``; empty if it runs."""
         try:

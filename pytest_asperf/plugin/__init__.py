@@ -107,13 +107,15 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     config = session.config
     silent = config.get_verbosity() < 0
     terminal: TerminalReporter | None = config.pluginmanager.get_plugin("terminalreporter")
-    if silent or only_lists(config) or _is_xdist_worker(config) or terminal is None:
+    if only_lists(config) or not any(map(measures, session.items)):
         return
-    if not any(map(measures, session.items)):
-        return
-    from pytest_asperf.plugin.stash import session_of
+    from pytest_asperf.plugin.stash import opened_session, session_of
     from pytest_asperf.report.wrapping import say
 
+    if silent or _is_xdist_worker(config) or terminal is None:
+        if shared := opened_session(config):
+            shared.print_priority(is_asked=not silent and _is_xdist_worker(config))
+        return
     lines = session_of(config).headline(brief=config.get_verbosity() == 0)
     whole = "; ".join([lines[0], *(line.removeprefix("asperf: ") for line in lines[1:])])
     for line in [whole] if len(whole) <= config.get_terminal_writer().fullwidth else lines:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -13,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 from pytest_asperf.analysis.stats.estimate import number_text
 from pytest_asperf.config.catalogue import Catalogue, load_catalogue
 from pytest_asperf.config.progress import NOTHING_YET, Notify, SoFar
-from pytest_asperf.config.settings import named_in_session, session_option
+from pytest_asperf.config.settings import NICE, named_in_session, session_option
 from pytest_asperf.errors import SETTING_NAMES, AsperfError, printable
 from pytest_asperf.hardware.in_force import Hardware, detect, in_force
 from pytest_asperf.measure.validity import BandwidthBounds
@@ -40,12 +41,14 @@ if TYPE_CHECKING:
 class TerminalNotify(Notify):
     """Shows progress on pytest's terminal; silent under `-q`, on a pipe, and in an xdist worker.
 
-    Waiting for another measurement is reported in the first two cases too.
+    Waiting for another measurement is reported in these cases too: by a process without a terminal
+    once, on its stderr.
     """
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._has_waited = False
+        self._has_told = False
         self._place = ""
         self._file: IO[str] | None = None
         self._line: ProgressLine | None = None
@@ -88,6 +91,25 @@ class TerminalNotify(Notify):
         else:
             self._has_waited = True
             self._write(f"waiting: {reason}")
+            if self._terminal is None and not self._has_told:
+                self._has_told = self._told_on_stderr(f"waiting: {reason}")
+
+    def _told_on_stderr(self, text: str) -> bool:
+        """Write a line, for a session whose process without a terminal waits for another one."""
+        from pytest_asperf.hardware.machine_lock import holder_of, machine_lock_path  # psutil
+
+        holder = holder_of(machine_lock_path())
+        is_worker = hasattr(self._config, "workerinput")
+        if holder is None or (is_worker and holder.is_sibling):
+            return False
+        return self.print_on_stderr(text)
+
+    def print_on_stderr(self, text: str) -> bool:
+        """Print a line where no terminal is; True if it could be."""
+        if sys.__stderr__ is not None:
+            with self._uncaptured():
+                print(f"asperf: {text}", file=sys.__stderr__, flush=True)
+        return sys.__stderr__ is not None
 
     def say(self, text: str) -> None:
         """Print a permanent line, unless the reader sees progress with a line for all tests."""
@@ -163,6 +185,7 @@ class Session:
         self.closing: list[str] = []  #: the session's last lines, at any verbosity
         # For an xdist worker, whose reports another process reads.
         self._is_to_tell = hasattr(config, "workerinput")
+        self._worker = str(getattr(config, "workerinput", {}).get("workerid", ""))
         # The history is written by the process that reports, and only if something is measured.
         only_reads = hasattr(config, "workerinput") or only_lists(config)
         catalogue = load_catalogue(folder, shipped_models())
@@ -270,6 +293,15 @@ class Session:
         address, keep_days = str(self.settings.store), self.settings.store_keep
         report = GrowingReport(address, self.cache, keep_days)
         return self._growing.setdefault(machine, report)
+
+    def print_priority(self, *, is_asked: bool) -> None:
+        """Print the priority of engines where no header has it, or only one that was set."""
+        is_first = self._worker in {"", "gw0"}  # the others run at it too
+        if self.is_live and is_first and (is_asked or self.settings.nice != NICE):
+            from pytest_asperf.engine_process import engine_priority
+
+            if priority := engine_priority(self.settings.nice):
+                self.notify.print_on_stderr(f"engines run at {priority}")
 
     def close(self) -> None:
         """End the engines' processes."""

@@ -1,4 +1,5 @@
 import os
+import subprocess
 
 import pytest
 
@@ -26,3 +27,24 @@ def test_the_usual_priority_is_not_mentioned(project: Project) -> None:
     result = project.run("--asperf-nice=0")
     assert ", nice" not in result.stdout.str()
     result.stdout.fnmatch_lines(["asperf: hardware *; live, engine scripted 1, *"])
+
+
+@pytest.mark.parametrize(
+    ("args", "is_said"),
+    [
+        (("-n2",), True),
+        (("-n2", "--asperf-nice=4"), True),
+        (("-q", "--asperf-nice=4"), True),
+        (("-n2", "-q", "--asperf-nice=4"), True),
+        (("-pno:terminal", "--asperf-nice=4"), True),
+        (("-q",), False),  # the usual one, and no header
+    ],
+)
+def test_a_priority_that_no_header_has_is_said_once(
+    project: Project, command: list[str], args: tuple[str, ...], *, is_said: bool
+) -> None:
+    """A header of xdist's comes at the end, and `-q` has none: stderr has what was set."""
+    project.test(MEASURES)
+    words = [*command, "-pxdist", "-pno:cacheprovider", *args]
+    done = subprocess.run(words, cwd=project.path, capture_output=True, text=True, check=False)
+    assert done.stderr.count("asperf: engines run at nice ") == is_said, done.stderr

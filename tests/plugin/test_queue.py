@@ -1,9 +1,11 @@
 """Two measurements at once would disturb each other: on one machine they run one by one."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from xml.etree import ElementTree as ET
 import psutil
 import pytest
 
+from pytest_asperf.hardware.machine_lock import MachineQueue
 from tests.plugin.conftest import Project
 
 MEASURES = """
@@ -107,6 +110,30 @@ def test_xdist_workers_take_turns(project: Project) -> None:
     for n in range(8, 12):
         assert text.count(f"tg{n} ") == 1
     result.stdout.fnmatch_lines(["waited until the machine was free: test_it.py::test_it*"])
+
+
+def test_a_wait_that_no_terminal_shows_is_on_stderr(
+    project: Project, command: list[str], environment: dict[str, str], session_cache: Path
+) -> None:
+    """Each worker prints once that it waits for another session, and not for its siblings."""
+    log = _meeting(project)
+    words = [
+        *command,
+        *("-pxdist", "-n2", "-pno:terminal", "-pno:cacheprovider", "--asperf-nice=0"),
+    ]
+    start = partial(subprocess.Popen, words, cwd=project.path, env=environment, text=True)
+    with start(stderr=subprocess.PIPE) as alone:
+        _, told = alone.communicate()
+    assert (alone.returncode, told) == (0, "")
+    log.unlink()
+    with start(stderr=subprocess.PIPE) as session:
+        assert session.stderr is not None
+        with MachineQueue(session_cache / "lock", print).turn():
+            first = session.stderr.readline()
+        told = first + session.communicate()[1]
+    assert session.returncode == 0, told
+    said = "asperf: waiting: another measurement is running on this machine: pid"
+    assert 1 <= told.count(f"{said} {os.getpid()} ") == len(told.splitlines()) <= 2, told
 
 
 EVERY_OUTCOME = """
