@@ -106,6 +106,8 @@ def _nights(address: str, ends: list[str]) -> str:
 def checkout(tmp_path: Path, tools: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
     """A checkout without commits, next to which the command runs."""
     monkeypatch.chdir(tmp_path)
+    # Few of the pairs that a size is quoted from; the bounds here are wide.
+    monkeypatch.setattr("pytest_asperf.bisect.run._PAIRS_OF_A_SIZE", 6)
     return Checkout(tmp_path / "tiny", tools)
 
 

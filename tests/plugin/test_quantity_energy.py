@@ -76,7 +76,8 @@ def test_a_counter_that_moves_too_rarely_has_no_figure(
 ) -> None:
     """An idle part's counter neither blocks a phase for ever nor counts; the GPU's would."""
     monkeypatch.setattr("pytest_asperf.hardware.meters.meter._LONGEST_S", 0.8)
-    metered.claims(HEAD, [CLAIM])
+    # On a busy machine a generation lasts longer, and has more energy.
+    metered.claims(HEAD, ['assert energy("tg8") <= 10.0'])
     for rail, seen in (
         ("ane", ["✓ *energy of tg8 fake:F16 (gpu, gross)*"]),
         ("gpu", ["*short-window: the window covers ? updates of GPU (IOReport)*"]),
