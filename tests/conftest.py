@@ -45,7 +45,7 @@ gc.disable()
 Draft = Callable[[str], Path]
 
 #: Fixtures that start a real engine.
-_LIVE = {"draft", "live", "llama_log", "mlx", "tools"}
+_LIVE = {"draft", "live", "llama_log", "mlx", "program", "tools"}
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -229,6 +229,18 @@ def tools() -> Path:
         must_be = "CI" in os.environ and sys.platform == "linux"
         (pytest.fail if must_be else pytest.skip)(reason)
     return installed
+
+
+@pytest.fixture(scope="session")
+def program(tools: Path) -> Callable[[str], Path]:
+    """Return a function for the file of one of `tools`; it skips the test if there is none."""
+
+    def of(name: str) -> Path:
+        if not (tools / name).is_file():
+            pytest.skip(f"{tools} has no {name}")
+        return tools / name
+
+    return of
 
 
 @pytest.fixture(scope="session")

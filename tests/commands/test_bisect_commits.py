@@ -10,6 +10,7 @@ import random
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -146,11 +147,13 @@ def test_the_commit_that_made_it_slow_is_named(
 @pytest.mark.serial
 @pytest.mark.usefixtures("draft_gguf")
 def test_a_servers_regression_is_found_to_the_commit(
-    checkout: Checkout, tools: Path, session_cache: Path, monkeypatch: pytest.MonkeyPatch
+    checkout: Checkout,
+    program: Callable[[str], Path],
+    session_cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each commit's llama-server is compiled and started, and its users' times are gated."""
-    if not (tools / "llama-server").exists():
-        pytest.skip("ASPERF_TEST_TOOLS has no llama-server")
+    program("llama-server")
     monkeypatch.setenv("ASPERF_CACHE", str(session_cache))
     for number in range(5):
         checkout.commit(f"Change {number}", share="1.0" if number >= 3 else "0.0")

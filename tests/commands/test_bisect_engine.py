@@ -96,9 +96,10 @@ def test_the_first_build_of_other_answers(
 
 @pytest.mark.serial
 def test_the_first_release_with_a_slower_server(
-    bisect: Callable[..., Result], tmp_path: Path, tools: Path
+    bisect: Callable[..., Result], tmp_path: Path, program: Callable[[str], Path]
 ) -> None:
     """Files of releases in one folder, named by number: nothing is compiled."""
+    tools = program("llama-server").parent
     for number in range(10_000, 10_006):
         how = "slow_without_top_k" if number >= 10_004 else "none"
         folder = write_preloaded(tmp_path / f"b{number}", tools, how)

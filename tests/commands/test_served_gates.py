@@ -15,11 +15,13 @@ pytestmark = pytest.mark.serial
 
 @pytest.fixture
 def gate(
-    tmp_path: Path, tools: Path, session_cache: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    program: Callable[[str], Path],
+    session_cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[..., str]:
     """Gates a server with one kind of harm, or none, and returns the output."""
-    if not (tools / "llama-server").exists():
-        pytest.skip("ASPERF_TEST_TOOLS has no llama-server")
+    tools = program("llama-server").parent
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ASPERF_CACHE", str(session_cache))
 

@@ -2,7 +2,7 @@
 
 import re
 import runpy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -202,9 +202,13 @@ def test_speculation(live: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     require_short_failures(live, monkeypatch, SPECULATION, "--asperf-max-pairs=8", marks=PAIRING)
 
 
-def test_remote(live: Project, tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remote(
+    live: Project, program: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A draft behind a loopback connection."""
     (live.path / "prompts.json").write_text('{"code": ["def area(width, height):"]}')
     live.config(engine="llama_tools", call_timeout_s=120, max_pairs=8)
+    tools = program("ggml-rpc-server").parent
+    program("llama-speculative-simple")
     marks = PAIRING.replace("Q4_0", "F16")
     require_short_failures(live, monkeypatch, REMOTE, f"--asperf-tools={tools}", marks=marks)

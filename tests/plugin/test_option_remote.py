@@ -34,9 +34,11 @@ def test_without_an_address_the_test_is_skipped(project: Project) -> None:
 
 
 def test_the_overhead_is_a_figure_of_real_programs(
-    live: Project, tools: Path, rows: Callable[..., list[dict[str, Any]]]
+    live: Project, program: Callable[[str], Path], rows: Callable[..., list[dict[str, Any]]]
 ) -> None:
     """Both rates, the server and its link before and after are in the assertion's record."""
+    tools = program("ggml-rpc-server").parent
+    program("llama-speculative-simple")
     (live.path / "prompts.json").write_text('{"code": ["def area(width, height):"]}')
     live.config(engine="llama_tools", call_timeout_s=120, max_pairs=5)
     live.test(

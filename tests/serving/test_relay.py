@@ -37,12 +37,12 @@ def upstream(request: pytest.FixtureRequest) -> Iterator[Endpoint]:
         yield server.endpoint
         server.close()
         return
-    tools: Path = request.getfixturevalue("tools")
+    program: Path = request.getfixturevalue("program")("llama-server")
     draft: Draft = request.getfixturevalue("draft")
     options = ("-m", str(draft("Q8_0")), "-t", "1", "--host", "127.0.0.1")
     process = ServerProcess(
         "llama-server",
-        lambda port: (tools / "llama-server", (*options, "--port", str(port))),
+        lambda port: (program, (*options, "--port", str(port))),
         "/health",
     )
     yield process.endpoint

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -70,9 +71,9 @@ def test_llama_tools_conforms(tools: Path, draft_gguf: Path) -> None:
 
 
 @pytest.mark.serial  # tokens must not wait for a busy core and come together
-def test_llama_server_conforms(tools: Path, draft_gguf: Path) -> None:
+def test_llama_server_conforms(program: Callable[[str], Path], draft_gguf: Path) -> None:
     """llama-server answers every kind of request."""
-    _require_program(tools, "llama-server")
+    tools = program("llama-server").parent
     settings = EngineSettings(threads=1, parallel=2)
     check_engine(EngineBuild("llama_server", PYTHON, tools), draft_gguf, settings)
 
@@ -100,11 +101,6 @@ def test_a_server_of_words_conforms(tmp_path: Path) -> None:
     write_llama_server(tmp_path, cached=40)
     with pytest.raises(ConformanceError, match=r"pp64: \[40\] tokens of prompts were cached"):
         check_engine(EngineBuild("llama_server", PYTHON, tmp_path), Path("/models/some.gguf"))
-
-
-def _require_program(tools: Path, name: str) -> None:
-    if not (tools / name).is_file():
-        pytest.skip(f"{tools} has no {name}")
 
 
 def test_the_worker_imports_nothing_of_the_parent() -> None:

@@ -3,6 +3,7 @@
 import math
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -29,9 +30,9 @@ TTFT = parse_workload("ttft256", where="test")
 
 
 @pytest.fixture(scope="session")
-def server(tools: Path) -> EngineBuild:
+def server(program: Callable[[str], Path]) -> EngineBuild:
     """llama-server."""
-    return EngineBuild("llama_server", Path(sys.executable), tools)
+    return EngineBuild("llama_server", Path(sys.executable), program("llama-server").parent)
 
 
 def test_it_conforms(server: EngineBuild, draft: Draft) -> None:

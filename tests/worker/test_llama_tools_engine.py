@@ -1,7 +1,7 @@
 """llama.cpp's real binaries: their times and scores equal the library's."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import fmean
 
@@ -98,8 +98,11 @@ def test_settings_are_those_that_ran(tools: Path, draft_gguf: Path, flash_attn: 
         assert context.type_v == "f16"
 
 
-def test_speculation_is_counted_and_lossless(worker: Worker) -> None:
+def test_speculation_is_counted_and_lossless(
+    worker: Worker, program: Callable[[str], Path]
+) -> None:
     """A model that drafts for itself has all its drafts accepted, in any precision nearly all."""
+    program("llama-speculative-simple")
     own = worker.speculate("f16", "f16", "def area(width, height):", n_new=48, k=4)
     assert own.n_accepted == own.n_drafted > 0
     assert own.n_emitted >= 48
@@ -129,11 +132,12 @@ def test_a_log_that_comes_late_is_waited_for(tools: Path, draft_gguf: Path, tmp_
 
 
 def test_an_acceptance_that_is_reported_too_high_is_an_error(
-    tools: Path, draft: Draft, tmp_path: Path
+    program: Callable[[str], Path], draft: Draft, tmp_path: Path
 ) -> None:
     """A program that counts more accepted tokens than its drafters' statistics is not believed."""
     edit = "sed -u 's/n_accept  = .*/n_accept  = 30/; s/n_drafted = .*/n_drafted = 40/'"
-    _log_through(edit, tools, "llama-speculative-simple", tmp_path)
+    real = program("llama-speculative-simple")
+    _log_through(edit, real.parent, real.name, tmp_path)
     with Worker(EngineBuild("llama_tools", PYTHON, tmp_path)) as worker:
         for model in ("F16", "Q4_K_M"):
             worker.load(model, draft(model), EngineSettings(threads=1))

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -37,17 +37,16 @@ SERVER = "ggml-rpc-server"
 
 
 @pytest.fixture(scope="module")
-def build(tools: Path, tmp_path_factory: pytest.TempPathFactory) -> EngineBuild:
+def build(program: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> EngineBuild:
     """An interpreter whose llama.cpp has RPC."""
-    if not (tools / SERVER).is_file():
-        pytest.skip(f"{tools} has no {SERVER}")
+    tools = program(SERVER).parent
     return EngineBuild("llama_cpp", rpc_python(tools, tmp_path_factory.mktemp("rpc")))
 
 
 @pytest.fixture
-def loopback(tools: Path) -> Iterator[Remote]:
+def loopback(program: Callable[[str], Path]) -> Iterator[Remote]:
     """A server that runs with the test, and counts its graphs."""
-    remote = Remote("loopback", str(tools))
+    remote = Remote("loopback", str(program(SERVER).parent))
     yield remote
     remote.close()
 
@@ -100,11 +99,11 @@ def test_a_server_that_dies_ends_the_measurement(
 
 
 @pytest.fixture
-def ssh(tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def ssh(program: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that has the binaries on its PATH, and is reached with a private configuration."""
     (tmp_path / "ssh").write_text(f'#!/bin/sh\nexec /usr/bin/ssh -F {tmp_path}/ssh_config "$@"\n')
     (tmp_path / "ssh").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{tools}:{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{program(SERVER).parent}:{os.environ['PATH']}")
 
 
 def test_a_server_is_started_over_ssh(
