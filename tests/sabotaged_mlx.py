@@ -127,6 +127,18 @@ importlib.import_module("mlx_lm.generate").maybe_quantize_kv_cache = sabotaged
     "three_see_padding": _PADDING % "mx.maximum(kept - 12, 0) if kept.size == 3 else kept",
     # The last two users of a batch see all of them.
     "last_two_see_padding": _PADDING % "kept * (kept.size != 2)",
+    # The last user of a batch sees all of them.
+    "one_sees_padding": _PADDING % "kept * (mx.arange(kept.size) != max(kept.size - 1, 1))",
+    # The second user of a batch has logits that are a tenth too large.
+    "sharp_user": """
+import mlx.core as mx
+from mlx_lm.models.llama import Model
+call = Model.__call__
+def sabotaged(self, inputs, *args, **settings):
+    found = call(self, inputs, *args, **settings)
+    return mx.where((mx.arange(found.shape[0]) == 1)[:, None, None], found * 1.1, found)
+Model.__call__ = sabotaged
+""",
     # In a batch, a user who is behind the 200th position has the cache cells of another one.
     "other_cells_if_long": """
 from mlx_lm.models.cache import BatchKVCache

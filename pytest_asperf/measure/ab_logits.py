@@ -19,6 +19,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import accumulate
+from math import exp
+from operator import mul
 from statistics import fmean
 from typing import Final
 
@@ -104,6 +106,9 @@ class Drift:
     lengths: tuple[int, ...] = ()  #: positions of each user or reply; empty if all have as many
     firsts: tuple[int, ...] = ()  #: the first position of each reply, in order; empty of others
     are_turns: bool = False  #: True if the replies are those of conversations
+    #: of each position's log-probabilities, by their probability: their variance, and their
+    #: covariance with those of the other way; empty if they were not compared here
+    spreads: tuple[tuple[float, float], ...] = ()
     #: the logits of each position at the end of a server's long text; empty of others
     end: Mapping[int, GroupedRow] = field(default_factory=dict)
 
@@ -123,10 +128,35 @@ class Drift:
 
         A fault of one among several is small in the mean of all.
         """
-        ends = [*accumulate(self._lengths)]
-        groups = [self.kld[end - n : end] for n, end in zip(self._lengths, ends, strict=True)]
-        means = [fmean(group) for group in groups if len(group) >= _LEAST_JUDGED]
-        return max(means, default=None) if len(groups) > 1 else None
+        means = [fmean(self.kld[at] for at in group) for group in self._judged]
+        return max(means) if len(means) > 1 else None
+
+    @property
+    def scale_error(self) -> float | None:
+        """Largest difference of a user's logits from those of the other way in scale, as a share.
+
+        1.25 times as large logits have 0.25. They have a lower temperature's samples, and a small
+        KLD if the text is predictable. None for a single user.
+        """
+        if self.users == 1 or not self.spreads:
+            return None
+        sums = [
+            [sum(self.spreads[at][i] for at in group) for i in (0, 1)] for group in self._judged
+        ]
+        return max((abs(both / own - 1) for own, both in sums if own), default=None)
+
+    @property
+    def _judged(self) -> list[list[int]]:
+        """Positions of each user or reply, by index; those of all short ones are a single group."""
+        ends = accumulate(self._lengths)
+        groups: list[list[int]] = []
+        short: list[int] = []
+        for n, end in zip(self._lengths, ends, strict=True):
+            if n >= _LEAST_JUDGED:
+                groups.append([*range(end - n, end)])
+            else:
+                short += range(end - n, end)
+        return [*groups, short] if len(short) >= _LEAST_JUDGED else groups
 
     @property
     def _lengths(self) -> tuple[int, ...]:
@@ -352,7 +382,15 @@ def _drift_of_rows(
         ran,
         first,
         users,
+        spreads=tuple(_spread(true, other) for true, other in rows),
     )
+
+
+def _spread(true: GroupedRow, other: GroupedRow) -> tuple[float, float]:
+    shares = [*map(exp, true)]
+    mean = sum(map(mul, shares, true))
+    own = [share * (value - mean) for share, value in zip(shares, true, strict=True)]
+    return sum(map(mul, own, true)), sum(map(mul, own, other))
 
 
 def _top(row: Sequence[float]) -> int:

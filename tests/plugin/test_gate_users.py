@@ -38,6 +38,16 @@ def test_a_last_user_who_gets_another_ones_replies_fails(live: Project) -> None:
     result.stdout.fnmatch_lines(["*candidate: *at position * of user 4*"])
 
 
+def test_a_user_with_sharper_logits_fails(live: Project) -> None:
+    """A tenth too large, they have a KLD within the limits."""
+    live.test(GATE.format(model="asperf-draft", names="'logits@c4', 'logits'"))
+    result = live.run(f"--asperf-candidate={write_sabotaged(live.path, 'sharp_user')}", "-v")
+    result.stdout.fnmatch_lines(["✓ *gate logits *", "✗ *gate logits@c4 *"])
+    result.stdout.fnmatch_lines(
+        ["*mean KLD of one user 0.01*, scale error of one user's logits 1? %*"]
+    )
+
+
 def test_users_whose_number_falls_fail(live: Project) -> None:
     """Four users have their own logits until one of them has the reply; two or three do not."""
     live.test(GATE.format(model="asperf-draft", names="'logits@c4', 'logits'"))
@@ -129,8 +139,8 @@ def test_mlx(live: Project) -> None:
 @pytest.mark.parametrize(
     "how",
     [
-        *("sees_padding", "three_see_padding", "last_two_see_padding"),
-        *("other_cells_if_long", "joins_with_empty_cells", "keeps_those_who_left"),
+        *("sees_padding", "three_see_padding", "last_two_see_padding", "one_sees_padding"),
+        *("other_cells_if_long", "joins_with_empty_cells", "keeps_those_who_left", "sharp_user"),
     ],
 )
 def test_mlx_batches_that_mix_users_up_fail(live: Project, how: str) -> None:
@@ -140,6 +150,16 @@ def test_mlx_batches_that_mix_users_up_fail(live: Project, how: str) -> None:
     result = live.run(f"--asperf-candidate={write_sabotaged(live.path, how, 'mlx')}", "-v")
     result.stdout.fnmatch_lines(["✓ *gate logits *", "✗ *gate logits@c4 *"])
     result.stdout.fnmatch_lines(["*candidate: *at position * of reply *"])
+
+
+@pytest.mark.usefixtures("mlx")
+def test_mlx_batches_as_a_quantity(live: Project) -> None:
+    """The KLD of a sound batch is none; that of a batch with one user's padding is not."""
+    live.config(engine="mlx", call_timeout_s=120)
+    live.test(QUANTITY.replace('"asperf-draft", threads=1', '"asperf-draft:F32"'))
+    live.run("-v").stdout.fnmatch_lines(["✓ *KLD of logits@c4 *", "✓ *largest KLD of *"])
+    sabotaged = write_sabotaged(live.path, "one_sees_padding", "mlx")
+    live.run(f"--asperf-python={sabotaged}", "-v").stdout.fnmatch_lines(["✗ *KLD of logits@c4 *"])
 
 
 def test_several_sequences_as_a_quantity(live: Project) -> None:
