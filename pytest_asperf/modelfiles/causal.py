@@ -21,8 +21,9 @@ _GGUF_ENCODER: Final = re.compile(r".*bert.*|gemma-embedding|llama-embed|t5encod
 #: Architectures and model types of `transformers`; `LongformerForMaskedLM` is recognized by its
 #: head.
 _HF_ENCODER: Final = re.compile(
-    r".*(bert|electra|mpnet).*|.*EncoderModel"
-    r"|.*For(MaskedLM|(Sequence|Token)Classification|QuestionAnswering|MultipleChoice)",
+    r".*(bert|electra|mpnet).*|(clip|siglip).*|.*(Encoder|Bidirectional)Model"
+    r"|.*For(MaskedLM|(Sequence|Token)Classification|QuestionAnswering|MultipleChoice)"
+    r"|.*For\w*RewardModel",
     re.IGNORECASE,
 )
 _HF_BOTH: Final = re.compile(r"(u|m|long|by)?t5.*|(m|pl)?bart.*", re.IGNORECASE)
@@ -56,7 +57,7 @@ def require_causal_folder(folder: Path, config: Mapping[str, Any]) -> None:
     """Reject a folder in Hugging Face format for the same reasons, by its configuration."""
     text = config.get("text_config")
     values = {**config, **text} if isinstance(text, dict) else config
-    if found := _in_config(values) or _in_modules(folder / "modules.json"):
+    if found := _in_config(values) or _in_modules(folder):
         raise _refusal(f"{folder / 'config.json'} is of {_said(*found)}")
 
 
@@ -116,9 +117,13 @@ def _in_config(values: Mapping[str, Any]) -> tuple[str, str] | None:
     return None
 
 
-def _in_modules(path: Path) -> tuple[str, str] | None:
-    """The sign in the list of modules that Sentence Transformers writes next to a model."""
+def _in_modules(folder: Path) -> tuple[str, str] | None:
+    """The sign in the files that Sentence Transformers writes next to a model."""
+    path, pools = folder / "modules.json", "pools its output to one vector for a whole text"
     with suppress(UnreadableTextError):
         if _POOLING in read_bytes(path):
-            return _ENCODER, f"{path} pools its output to one vector for a whole text"
+            return _ENCODER, f"{path} {pools}"
+    for path in (folder / "1_Pooling", folder / "config_sentence_transformers.json"):
+        if path.exists():
+            return _ENCODER, f"{path} {pools}"
     return None

@@ -63,6 +63,9 @@ _CONFIGS: list[tuple[dict[str, Any], str, str]] = [
     ({"model_type": "xlm-roberta"}, "an encoder", "xlm-roberta"),
     ({"architectures": ["NomicBertModel"]}, "an encoder", "NomicBertModel"),
     ({"architectures": ["LlamaForSequenceClassification"]}, "an encoder", "SequenceClassification"),
+    ({"architectures": ["LlamaBidirectionalModel"]}, "an encoder", "LlamaBidirectionalModel"),
+    ({"architectures": ["Qwen2ForProcessRewardModel"]}, "an encoder", "Qwen2ForProcessRewardModel"),
+    ({"model_type": "siglip", "architectures": ["SiglipModel"]}, "an encoder", "siglip"),
     ({"architectures": ["T5EncoderModel"], "model_type": "t5"}, "an encoder", "T5EncoderModel"),
     (
         {"model_type": "t5", "architectures": ["T5ForConditionalGeneration"]},
@@ -107,14 +110,19 @@ def test_a_folder_of_an_encoder_is_refused(
         assert sign in caught.value.what
 
 
+@pytest.mark.parametrize(
+    "name", ["modules.json", "1_Pooling/config.json", "config_sentence_transformers.json"]
+)
 def test_a_folder_that_pools_is_refused(
-    write_llama: Callable[..., TinyLlama], tmp_path: Path
+    write_llama: Callable[..., TinyLlama], tmp_path: Path, name: str
 ) -> None:
-    """Sentence Transformers' list of modules shows that a causal architecture is pooled."""
+    """Files of Sentence Transformers' show that a causal architecture is pooled, each alone."""
     folder = _with_config(write_llama, tmp_path / "model")
     modules = [{"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}]
-    (folder / "modules.json").write_text(json.dumps(modules))
-    with pytest.raises(ModelError, match=r"is of an encoder.*modules\.json"):
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text(json.dumps(modules))
+    sign = name.partition("/")[0].replace(".", r"\.")
+    with pytest.raises(ModelError, match=rf"is of an encoder.*{sign}"):
         inspect_mlx(folder)
 
 
