@@ -351,6 +351,17 @@ C.llama_memory_seq_rm, C.llama_decode = sabotaged_rm, sabotaged
     "leaks_after_long_prompts": _LEAKS % "2**20 if n > 32 else 0",
     # Each token leaves 4 KiB behind that nothing uses.
     "leaks_by_token": _LEAKS % "n * 2**12",
+    # After 100 calls, each one needs 64 MiB while it computes.
+    "peaks_later": """
+calls = []
+def sabotaged(context, batch):
+    calls.append(len(calls) > 100 and b"x" * 2**26)
+    calls[-1] = None
+    return decode(context, batch)
+L.llama_decode = sabotaged
+""",
+    # Layers with a sliding window have a cache for the window alone; by default it is for all.
+    "keeps_windows": OPENED % "params.swa_full = False",
     # `Llama` reuses as many cache cells as two prompts share, but the newest ones: those of the
     # last.
     "stale_cells": _STALE_CELLS % 0,

@@ -88,7 +88,8 @@ class HeldMemory:
     """The memory of one build with a filled context."""
 
     counted: EngineMemory  #: by the engine itself
-    peak_rss_bytes: int  #: the largest resident memory that its process had
+    #: the largest resident memory that its process had, also while it computed a later request
+    peak_rss_bytes: int
     #: the resident memory of its process at the end, including child processes, without free memory
     #: of its allocator
     steady_rss_bytes: int
@@ -141,15 +142,16 @@ class MemoryABExperiment(OfAnyModel):
         _require_counted(worker)
         is_encoder = running.arm.model.is_encoder
         fill = self._embed if is_encoder else self._fill
-        context, peak_rss_bytes, n_ctx = fill(running, lease)
+        context, n_ctx = fill(running, lease)
         ran = running.ran(context)
         requests = [_embed_one] if is_encoder else [_ask_one, _ask_anew]
         at = [_resident_after(request, running, lease) for request in requests]
         left_bytes = max(steady - early for early, steady in at)
+        peak_rss_bytes = _give_back(worker)
         return HeldMemory(_counted(ran), peak_rss_bytes, at[0][-1], left_bytes, ran), n_ctx
 
-    def _fill(self, running: RunningArm, lease: MachineLease) -> tuple[ContextFacts, int, int]:
-        """Fill the context; its resolved settings, the peak resident memory, and the tokens."""
+    def _fill(self, running: RunningArm, lease: MachineLease) -> tuple[ContextFacts, int]:
+        """Fill the context; its resolved settings, and the tokens."""
         worker = running.worker
         n_ctx = self.depth or min(_FILLED, running.loaded.n_ctx_train)
         running.require_context(MODEL, n_ctx, f"memory at {n_ctx}")
@@ -157,15 +159,15 @@ class MemoryABExperiment(OfAnyModel):
         worker.prompt(MODEL, tokens, 0)
         decoded = worker.generate(MODEL, tokens, max(0, n_ctx - _DECODED))
         run = require_numbers(f"memory {running.arm.name}", decoded)
-        return run.context, run.peak_rss_bytes, n_ctx
+        return run.context, n_ctx
 
-    def _embed(self, running: RunningArm, lease: MachineLease) -> tuple[ContextFacts, int, int]:
+    def _embed(self, running: RunningArm, lease: MachineLease) -> tuple[ContextFacts, int]:
         """Embed texts in batches; the same, with the tokens that the context has room for."""
         if self.depth:
             running.arm.model.require_causal()
         texts = texts_to_embed(lease, running)
         _, context = embedded(running.worker, MODEL, texts, together=True)
-        return context, context.peak_rss_bytes, context.n_ctx or 0
+        return context, context.n_ctx or 0
 
 
 def _ask_one(running: RunningArm, lease: MachineLease) -> None:
@@ -195,9 +197,14 @@ def _resident_after(
     for count in (_FIRST_REQUESTS, LATER_REQUESTS):
         for _ in range(count):
             request(running, lease)
-        running.worker.call("give_back")
+        _give_back(running.worker)
         at.append(_resident_bytes(running.worker.pid))
     return at[0], at[1]
+
+
+def _give_back(worker: Worker) -> int:
+    """Free the allocator's unused memory; the peak resident memory of the process so far."""
+    return worker.asked("give_back", lambda answer: int(answer["peak_rss_bytes"]))
 
 
 def _resident_bytes(pid: int) -> int:

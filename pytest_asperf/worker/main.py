@@ -142,7 +142,7 @@ class Server:
 
     def _give_back(self) -> dict[str, Any]:
         give_back_free()
-        return {}
+        return {"peak_rss_bytes": own_peak()}
 
     def _prompt(self, model: str, tokens: list[int], depth: int, n_ctx: int) -> dict[str, Any]:
         loaded = self._model(model)

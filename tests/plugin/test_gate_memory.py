@@ -1,8 +1,11 @@
 """A candidate that needs more memory is a FAIL, for any speed."""
 
+from pathlib import Path
+
 import pytest
 
 from pytest_asperf.engine_process import EngineBuild
+from tests.modelfiles.gguf_files import write_windowed
 from tests.plugin.conftest import Project
 from tests.sabotaged_library import write_sabotaged
 
@@ -25,6 +28,7 @@ def test_equal_builds_take_the_same(live: Project) -> None:
     [
         ("forgets_to_free", "RSS"),
         ("larger_batches", "compute"),
+        ("peaks_later", "peak RSS: * MiB"),
         ("leaks_by_context", "RSS left by 24 requests: * MiB"),
         ("leaks_a_little", "RSS left by 24 requests: * MiB"),
         ("leaks_when_decoding", "RSS left by 24 requests: * MiB"),
@@ -37,6 +41,15 @@ def test_growth_fails_and_is_named(live: Project, how: str, what: str) -> None:
     live.test(GATE)
     result = live.run(f"--asperf-candidate={write_sabotaged(live.path, how)}", "-v")
     result.stdout.fnmatch_lines([f"✗ *gate memory *{what}*"])
+
+
+def test_windows_that_are_held_whole_fail(live: Project, draft_gguf: Path) -> None:
+    """Layers that attend to 64 tokens need a cache for them, and not for the whole context."""
+    write_windowed(draft_gguf, live.path / "windowed.gguf")
+    live.test(GATE.replace("asperf-draft", "./windowed.gguf").replace("memory", "memory@d2000"))
+    baseline = write_sabotaged(live.path, "keeps_windows")
+    result = live.run(f"--asperf-baseline={baseline}", "--asperf-candidate=current", "-v")
+    result.stdout.fnmatch_lines(["✗ *gate memory@d2000 *KV cache: 11 MiB → 16 MiB*"])
 
 
 def test_a_larger_type_of_cache_fails(live: Project) -> None:
