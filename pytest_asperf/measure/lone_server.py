@@ -58,7 +58,7 @@ _MADE_UP: Final = -math.log(1e4)
 #: A token that is less likely than the likeliest one by so many nats is no near-tie, and a sampled
 #: one is excluded by min-p, 0.05 by default. Texts with several of them are wrong: docs/guards.md.
 _NO_TIE: Final = 0.3
-_EXCLUDED: Final = 3.3
+EXCLUDED: Final = 3.3
 UNLIKELY_TOKENS: Final = 3
 #: Words of an answer that shows when it began: many servers keep a word until its end.
 _FEW_WORDS: Final = 4
@@ -561,7 +561,7 @@ def is_unlikely(answer: TimedAnswer, gaps: Sequence[float]) -> bool:
 
     A text of another number of tokens was generated as other ones, but for most of them.
     """
-    most = _NO_TIE if answer.seed is None else _EXCLUDED
+    most = _NO_TIE if answer.seed is None else EXCLUDED
     n_least = UNLIKELY_TOKENS if len(gaps) == answer.n_tokens else len(gaps) // 2 + 1
     return sum(gap > most for gap in gaps) >= n_least
 

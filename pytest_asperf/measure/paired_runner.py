@@ -420,8 +420,7 @@ class PairedRunner:
         It is the state after so many parts. If both are servers, their answers are examined.
         """
         if workload.kind != "sd" and all(arm.loaded.served for arm in self.arms):
-            is_deepest = workload.n_ctx == max(each.n_ctx for each in self.lengths)
-            return examine_answers(self.arms, workload, self._coin, is_deepest=is_deepest)
+            return examine_answers(self.arms, workload, self._coin, others=self.lengths)
         seed = self._coin.getrandbits(32)
 
         def examine(side: int) -> ExaminedRun | None:

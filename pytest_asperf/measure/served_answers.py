@@ -6,8 +6,9 @@ server that replays, shortens or makes up answers cannot know the baseline's ans
 
 All users' likeliest answers to such prompts, and a sampled one, are judged by the baseline: few
 tokens of a timed answer do not show that a coarser model gave it. It judges by log-probabilities
-if both show them, otherwise by the likeliest next words. Log-probabilities must be alike at the
-deepest timed context, too, where the beginning of the text matters.
+if both show them, otherwise by the likeliest next words. Requests that others of a gate exceed in
+both lengths are not judged again. Log-probabilities must be alike at the deepest timed context,
+too, where the beginning of the text matters.
 
 If a seed chooses other words in the candidate, sampled words must still be those of a model: now
 and then the baseline's likeliest ones.
@@ -16,12 +17,14 @@ and then the baseline's likeliest ones.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from math import inf
 from statistics import fmean
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.guards import GuardFinding, klds
@@ -29,6 +32,7 @@ from pytest_asperf.config.workload import Workload
 from pytest_asperf.engine_process.ways import REPEATED, end_of
 from pytest_asperf.measure.lone_server import (
     AGREES,
+    EXCLUDED,
     UNLIKELY_TOKENS,
     TimedAnswer,
     are_sampled,
@@ -50,9 +54,9 @@ _JUDGED_OF_USER: Final = 2
 _JUDGED_TOKENS: Final = 32
 _MOST_JUDGED_TOKENS: Final = 256
 #: So many answers with unlikely words are a finding.
+_UNLIKELY_ANSWERS: Final = 2
 #: Words at the end of an answer that are judged without log-probabilities.
 _LAST_WORDS: Final = 5
-_UNLIKELY_ANSWERS: Final = 2
 _MOST_ROUNDS: Final = 3
 #: Characters that an answer may lack: a character of several tokens can be incomplete.
 _UNFINISHED: Final = 4
@@ -67,6 +71,8 @@ class ExaminedAnswers:
     other: float = 0.0  #: the largest share that the other build's server gave
     #: characters of an answer, and of a longer one that begins with it
     shortened: tuple[int, int] | None = None
+    #: True if the baseline's log-probabilities allow a timed answer that did not come again
+    is_allowed: bool = False
     #: judged answers, and those that the baseline finds unlikely; None if none were judged
     unlikely: tuple[int, int] | None = None
     #: tokens of a text as deep as the deepest timed one, and the mean KLD from the baseline at its
@@ -75,12 +81,13 @@ class ExaminedAnswers:
     is_made_up: bool = False  #: True if sampled words are not those of a model
 
     def __str__(self) -> str:
+        allowed = ", and allowed by the baseline's log-probabilities" if self.is_allowed else ""
         judged = "; {1} of {0} answers are unlikely" if self.unlikely else ""
         end = "; KLD from the baseline after {} tokens {:.2g} nats" if self.end else ""
         return (
             f"{self.own:.0%} of an answer given again by its server, {self.other:.0%} by that of "
             f"the other build, in {self.n_tries} request{'s' * (self.n_tries != 1)}"
-            f"{judged.format(*(self.unlikely or ()))}{end.format(*(self.end or ()))}"
+            f"{allowed}{judged.format(*(self.unlikely or ()))}{end.format(*(self.end or ()))}"
         )
 
     def compared(self, answer: str, own: str, other: str) -> ExaminedAnswers:
@@ -105,6 +112,11 @@ class ExaminedAnswers:
         return self.own >= AGREES
 
     @property
+    def is_alike(self) -> bool:
+        """True if both servers give an answer again, or the baseline might have given it."""
+        return self.is_allowed or min(self.own, self.other) >= AGREES
+
+    @property
     def sign(self) -> GuardFinding | None:
         """The sign that its answers are not those of the baseline's model."""
         if self.unlikely and self.unlikely[1] >= _UNLIKELY_ANSWERS:
@@ -122,6 +134,8 @@ class ExaminedAnswers:
         """Signs that the answers are not those of the baseline's model."""
         if self.sign:
             return self.sign
+        if self.is_alike:
+            return None
         agree = max(self.other, baseline.other)
         # Its server may choose another near-tie from then on, as it has the prompt in its cache.
         if min(agree, max(self.own, self.other)) >= AGREES:
@@ -129,6 +143,7 @@ class ExaminedAnswers:
         return guards.other_answers(self.n_tries, self.own, agree)
 
 
+Answer = TypeVar("Answer")
 ExaminedServers: TypeAlias = "tuple[ExaminedAnswers, ExaminedAnswers]"
 
 
@@ -137,28 +152,33 @@ def examine_answers(
     workload: Workload,
     coin: random.Random,
     *,
-    is_deepest: bool = True,
+    others: Iterable[Workload] = (),
 ) -> ExaminedServers | None:
     """Compare a random user's answers of two servers; None if that shows nothing about them.
 
     It shows nothing if the baseline does not repeat its own answers, or if only the choice by a
     seed differs between the builds: their likeliest answers are the same, and sampled ones are
-    sampled. The context is compared after the deepest workload of several.
+    sampled. The context is compared after the deepest workload among others, and answers are judged
+    unless one of them has longer requests.
     """
     user = coin.randrange(workload.users)
-    found = [_examined(arms, side, workload, user) for side in range(2)]
-    base, candidate = (each for each in found)
+    is_shown = not any("logits" in arm.worker.describe().cannot for arm in arms)
+    is_exceeded = any(_exceeds(other, workload) for other in others)
+    candidate = _examined(arms, 1, workload, user, is_judged=is_shown and not is_exceeded)
+    # Then the baseline's own answers decide nothing, and one shows if it is shortened.
+    is_alike = candidate is not None and candidate.is_alike
+    base = _examined(arms, 0, workload, user, most=1 if is_alike else _TRIES)
     if base is None or candidate is None:
         return None
     if base.findings or candidate.findings:
         return base, candidate
-    is_shown = not any("logits" in arm.worker.describe().cannot for arm in arms)
+    is_deepest = all(other.n_ctx <= workload.n_ctx for other in others)
     candidate = replace(
         candidate,
-        unlikely=_unlikely(arms, workload, is_shown=is_shown),
+        unlikely=None if is_exceeded else _unlikely(arms, workload, candidate, is_shown=is_shown),
         end=_end(arms) if is_shown and is_deepest else None,
     )
-    if candidate.sign:
+    if candidate.sign or is_alike:
         return base, candidate
     is_open = candidate.is_repeated and candidate.unlike(base) is not None
     if base.is_repeated and not (is_open and _choose_alike(arms, workload)):
@@ -166,22 +186,50 @@ def examine_answers(
     return (base, replace(candidate, is_made_up=True)) if _makes_up(arms, workload) else None
 
 
+def _exceeds(other: Workload, workload: Workload) -> bool:
+    """True if as many users send no shorter prompts, and get no shorter answers, and one longer."""
+    kinds = [(one.users, one.warm, one.sampled, one.after) for one in (other, workload)]
+    (prompt, answer), (own_prompt, own_answer) = map(_lengths, (other, workload))
+    is_longer = (prompt, answer) != (own_prompt, own_answer)
+    return kinds[0] == kinds[1] and prompt >= own_prompt and answer >= own_answer and is_longer
+
+
+def _lengths(workload: Workload) -> tuple[int, int]:
+    """Tokens of a workload's prompt, and of its answer, that count."""
+    return (workload.n_ctx, 0) if workload.is_prompt else (workload.depth, workload.n_tokens)
+
+
 def _examined(
-    arms: tuple[TimedArm, TimedArm], side: int, workload: Workload, user: int
+    arms: tuple[TimedArm, TimedArm],
+    side: int,
+    workload: Workload,
+    user: int,
+    *,
+    is_judged: bool = False,
+    most: int = _TRIES,
 ) -> ExaminedAnswers | None:
-    """The answers of one build; the other's model computes them too."""
+    """The answers of one build; the other's model computes them too.
+
+    A long answer that did not come again need not be requested six times if it can be judged by the
+    other build's log-probabilities, and these exclude none of its tokens, as min-p does.
+    """
     examined = ExaminedAnswers()
-    while examined.n_tries < _TRIES and min(examined.own, examined.other) < AGREES:
+    while examined.n_tries < most and not examined.is_alike:
         answer = _next(arms[side], workload, user, is_new=examined.n_tries > 0)
         if answer is None:
             return None
-        own, other = (_again(arms[number], answer) for number in (side, 1 - side))
+        own, other = _of_each((arms[side], arms[1 - side]), partial(_again, answer=answer))
+        is_again = min(share_of(answer.text, own), share_of(answer.text, other)) >= AGREES
         examined = examined.compared(answer.text, own, other)
+        if is_judged and not is_again and answer.n_tokens >= _JUDGED_TOKENS:
+            judge = arms[1 - side]
+            (gaps,) = gaps_of(judge.worker, judge.timed, [answer])
+            examined = replace(examined, is_allowed=max(gaps, default=inf) <= EXCLUDED)
     return examined
 
 
 def _unlikely(
-    arms: tuple[TimedArm, TimedArm], workload: Workload, *, is_shown: bool
+    arms: tuple[TimedArm, TimedArm], workload: Workload, timed: ExaminedAnswers, *, is_shown: bool
 ) -> tuple[int, int] | None:
     """The candidate's judged answers, and those that the baseline finds unlikely, by number.
 
@@ -193,24 +241,39 @@ def _unlikely(
     judged = partial(_judged, judge=base, workload=workload, is_shown=is_shown)
     unlikely = list[bool]()
     for n_rounds in range(1, _MOST_ROUNDS + 1):
-        unlikely += judged(candidate)
+        is_new = n_rounds > 1
+        # A timed answer that was judged is a sampled one.
+        unlikely += judged(candidate, is_new=is_new, is_sampled=is_new or not timed.is_allowed)
         if not any(unlikely):
             break
         if sum(unlikely) >= _UNLIKELY_ANSWERS:
-            own = [is_one for _ in range(n_rounds) for is_one in judged(base)]
+            own = [
+                is_one
+                for _ in range(n_rounds)
+                for is_one in judged(base, is_new=True, is_sampled=True)
+            ]
             if 2 * sum(own) >= sum(unlikely):
                 return None
             break
     return len(unlikely), sum(unlikely)
 
 
-def _judged(arm: TimedArm, *, judge: TimedArm, workload: Workload, is_shown: bool) -> list[bool]:
+def _judged(
+    arm: TimedArm,
+    *,
+    judge: TimedArm,
+    workload: Workload,
+    is_shown: bool,
+    is_new: bool,
+    is_sampled: bool,
+) -> list[bool]:
     """True for each of a server's answers that another server finds unlikely.
 
-    All users send prompts of a new timed run at once, and then their next one. Each lacks its first
-    words, so that it is in no cache. The last answer is sampled.
+    All users send prompts of the last timed run, or a new one, at once, and then their next one.
+    Each lacks its first words, so that it is in no cache. The last answer may be sampled.
     """
-    arm.run(workload, 0, 1)
+    if is_new:
+        arm.run(workload, 0, 1)
     n = max(_LEAST_JUDGED, _JUDGED_OF_USER * workload.users)
     timed = [timed_answer(arm.worker, arm.timed, user) for user in range(workload.users)]
     prompts = [answer.prompt for answer in timed if answer]
@@ -233,7 +296,7 @@ def _judged(arm: TimedArm, *, judge: TimedArm, workload: Workload, is_shown: boo
     ]
     if not is_shown:
         return [_has_other_words(answer, judge) for answer in answers]
-    answers += islice(_sampled(arm, workload), 1)
+    answers += islice(_sampled(arm, workload), 1 if is_sampled else 0)
     gaps = gaps_of(judge.worker, judge.timed, answers)
     return [*map(is_unlikely, answers, gaps)]
 
@@ -254,7 +317,7 @@ def _end(arms: tuple[TimedArm, TimedArm]) -> tuple[int, float] | None:
     tokens = base.worker.tokenize(base.timed, answer.prompt + answer.text) if answer else []
     if len(tokens) <= 2 * REPEATED:
         return None
-    true, other = (end_of(arm.worker, arm.timed, tokens) for arm in arms)
+    true, other = _of_each(arms, lambda arm: end_of(arm.worker, arm.timed, tokens))
     if true.keys() != other.keys():
         return None
     return max(true) + 1, fmean(klds(true, other).values())
@@ -285,7 +348,7 @@ def _choose_alike(arms: tuple[TimedArm, TimedArm], workload: Workload) -> bool:
         answer = _next(arms[0], workload, is_new=True)
         if answer is None:
             return False
-        one, other = (_again(arm, replace(answer, seed=None)) for arm in arms)
+        one, other = _of_each(arms, partial(_again, answer=replace(answer, seed=None)))
         if share_of(one, other) >= AGREES:
             return True
     return False
@@ -296,6 +359,16 @@ def _next(arm: TimedArm, workload: Workload, user: int = 0, *, is_new: bool) -> 
     if is_new:
         arm.run(workload, 0, 1)
     return timed_answer(arm.worker, arm.timed, user)
+
+
+def _of_each(
+    arms: tuple[TimedArm, TimedArm], ask: Callable[[TimedArm], Answer]
+) -> tuple[Answer, Answer]:
+    """The answers of two servers, at once if each has a process of its own: no time is judged."""
+    n_at_once = 1 if arms[0].worker is arms[1].worker else 2
+    with ThreadPoolExecutor(n_at_once) as pool:
+        one, other = pool.map(ask, arms)
+    return one, other
 
 
 def _again(arm: TimedArm, answer: TimedAnswer) -> str:

@@ -1,24 +1,36 @@
-"""The user by whose answers two servers are compared."""
+"""The answers by which two servers are compared, and how many requests that needs."""
 
 import random
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, cast
+
+import pytest
 
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.measure.served_answers import examine_answers
 from tests.served import words_after
 
 WORKLOAD = Workload("tg", 32, users=4)
+#: As many users that send longer prompts, and get longer answers.
+LONGER = Workload("request", 64, depth=64, users=4)
 
 
 @dataclass
 class Arm:
-    """A server's process; it makes up the answers to further users if it is not sound."""
+    """A server's process; it makes up the answers to further users if it is not sound.
+
+    Attributes:
+        gap: nats of each token of an answer that it judges; None if it shows no log-probabilities.
+        asked_for: the requests so far, by name.
+    """
 
     is_sound: bool
     timed: str = "m"
     run_number: int = 0
+    gap: float | None = None
+    asked_for: list[str] = field(default_factory=list)
 
     @property
     def worker(self) -> "Arm":
@@ -26,8 +38,8 @@ class Arm:
         return self
 
     def describe(self) -> Any:
-        """It shows no log-probabilities."""
-        return SimpleNamespace(cannot={"logits": "it shows none"})
+        """It may show no log-probabilities."""
+        return SimpleNamespace(cannot={"logits": "it shows none"} if self.gap is None else {})
 
     def run(self, *_: object) -> None:
         """Time other prompts."""
@@ -35,8 +47,11 @@ class Arm:
 
     def asked(self, op: str, parse: Any, **of: Any) -> Any:
         """The answers to the timed requests, or that to one alone."""
+        self.asked_for.append(op)
         if op == "answer_again":
             return parse({"text": " ".join(words_after(of["prompt"], of["seed"], 32))})
+        if op == "run_gaps":
+            return parse({"gaps": [[self.gap] * 32 for _ in of["texts"]]})
         if op == "answers_together":
             return parse({"texts": [" ".join(words_after(one, None, n)) for one, n in of["asked"]]})
         prompts = [f"prompt {self.run_number} of {user}" for user in range(WORKLOAD.users)]
@@ -46,6 +61,10 @@ class Arm:
             for user, (prompt, noise) in enumerate(zip(prompts, made_up, strict=True))
         ]
         return parse({"answers": [*zip(prompts, range(4), [32] * 4, texts, strict=True)]})
+
+    def tokenize(self, _name: str, _text: str) -> list[int]:
+        """Too few tokens for an end that repeats a beginning."""
+        return [0]
 
 
 def test_a_random_user_is_examined() -> None:
@@ -60,3 +79,28 @@ def test_a_random_user_is_examined() -> None:
         assert base.is_repeated
         found.append(candidate.unlike(base) is not None)
     assert 24 <= sum(found) <= 36
+
+
+@pytest.mark.parametrize(
+    ("others", "is_judged"),
+    [((WORKLOAD,), True), ((WORKLOAD, LONGER), False), ((replace(LONGER, users=1),), True)],
+)
+def test_requests_that_others_exceed_are_not_judged_again(
+    others: Sequence[Workload], *, is_judged: bool
+) -> None:
+    """Those of as many users with longer prompts and answers are judged."""
+    arms = Arm(is_sound=True), Arm(is_sound=True)
+    examine_answers(cast("Any", arms), WORKLOAD, random.Random(1), others=others)  # noqa: S311
+    assert ("answers_together" in arms[1].asked_for) is is_judged
+
+
+@pytest.mark.parametrize("gap", [0.0, 5.0])
+def test_an_answer_that_does_not_come_again_is_judged(gap: float) -> None:
+    """The baseline's log-probabilities allow its words, or there are six requests and a finding."""
+    base = Arm(is_sound=True, gap=gap)
+    candidate = Arm(is_sound=False, gap=0.0)
+    coin = random.Random(1)  # noqa: S311
+    examined = examine_answers(cast("Any", (base, candidate)), WORKLOAD, coin)
+    assert examined is not None
+    assert examined[1].n_tries == (6 if gap else 1)
+    assert (examined[1].unlike(examined[0]) is not None) is bool(gap)
