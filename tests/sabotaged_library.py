@@ -188,6 +188,15 @@ L.llama_decode = lambda context, batch: 0
 row = (ctypes.c_float * 2**20)(*(range(997)))
 L.llama_get_logits_ith = lambda context, i: ctypes.cast(row, ctypes.POINTER(ctypes.c_float))
 """,
+    # All logits are zero.
+    "zero_logits": """
+def sabotaged(context, i):
+    found = get_logits(context, i)
+    n = L.llama_vocab_n_tokens(L.llama_model_get_vocab(L.llama_get_model(context)))
+    ctypes.memset(found, 0, 4 * n)
+    return found
+L.llama_get_logits_ith = sabotaged
+""",
     # The state after a prompt is kept, and restored when the prompt comes again.
     "caches_states": """
 states, row = {}, []

@@ -42,10 +42,10 @@ def grouped(row: NDArray[np.float32]) -> list[float]:
 
     A token's group is its id modulo `GROUPS`, so rows of two processes can be compared. The KLD of
     groups is at most that of tokens, and close to it, as few tokens have most of the probability.
-    Logits that are no numbers are an error.
+    Logits that are no numbers, or all equal, are an error: two rows without any preference agree.
     """
     peak = float(row.max())
-    require_finite(peak)
+    require_sound(row, peak)
     powers = np.exp(row.astype(np.float64) - peak)
     sums = np.bincount(np.arange(row.size) % GROUPS, weights=powers, minlength=GROUPS)
     shares: list[float] = np.log(np.maximum(sums / powers.sum(), _LEAST_SHARE)).tolist()

@@ -8,6 +8,7 @@ from pytest_asperf.engine_process import EngineBuild
 from pytest_asperf.modelfiles.hub_cache import shipped_models
 from tests.broken_models import BREAKS, FLAT, broken_folder, broken_gguf
 from tests.plugin.conftest import Project
+from tests.sabotaged_library import write_sabotaged
 
 TESTS = """
 models = pytest.mark.parametrize(
@@ -138,6 +139,20 @@ def test_equal_logits_are_no_scores_on_mlx(live: Project) -> None:
     live.test(PPL_TESTS.format(models=["zero"], level="4bit"))
     result = live.run(*QUICK, "--asperf-chunks=1")
     result.stdout.fnmatch_lines(["test_it.py VV *", "*all 2048 logits of a row are equal*"])
+
+
+@pytest.mark.parametrize("base", ["current", ""])
+def test_equal_logits_agree_in_no_check(live: Project, base: str) -> None:
+    """Two ways of computing zeros have a KLD of 0: a FAIL, and INVALID if the baseline has them."""
+    zero = write_sabotaged(live.path, "zero_logits")
+    live.test("""
+@pytest.mark.model("asperf-draft", threads=1)
+@pytest.mark.parametrize("name", ["logits", "logits@d128", "logits@c4", "logits@turns"])
+def test_it(gate, name):
+    assert_no_regression(gate(name))
+""")
+    result = live.run(f"--asperf-baseline={base or zero}", f"--asperf-candidate={zero}")
+    result.stdout.fnmatch_lines([f"test_it.py {4 * ('F' if base else 'V')} *"])
 
 
 @pytest.mark.parametrize("fault", ["nan", "inf", "overflow", "flat"])
