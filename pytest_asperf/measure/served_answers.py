@@ -17,13 +17,13 @@ and then the baseline's likeliest ones.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from math import inf
-from statistics import fmean
+from statistics import fmean, median
 from typing import Final, TypeAlias, TypeVar
 
 from pytest_asperf.analysis import guards
@@ -55,6 +55,9 @@ _JUDGED_TOKENS: Final = 32
 _MOST_JUDGED_TOKENS: Final = 256
 #: So many answers with unlikely words are a finding.
 _UNLIKELY_ANSWERS: Final = 2
+#: By so much the least likely words of timed answers are less likely than the baseline's own: they
+#: were chosen by no wider samplers, such as those without min-p.
+_LESS_LIKELY: Final = 2.0
 #: Words at the end of an answer that are judged without log-probabilities.
 _LAST_WORDS: Final = 5
 _MOST_ROUNDS: Final = 3
@@ -73,6 +76,8 @@ class ExaminedAnswers:
     shortened: tuple[int, int] | None = None
     #: True if the baseline's log-probabilities allow a timed answer that did not come again
     is_allowed: bool = False
+    #: the gap of the least likely token of each timed answer that was judged, nats
+    largest_gaps: tuple[float, ...] = ()
     #: judged answers, and those that the baseline finds unlikely; None if none were judged
     unlikely: tuple[int, int] | None = None
     #: tokens of a text as deep as the deepest timed one, and the mean KLD from the baseline at its
@@ -180,6 +185,8 @@ def examine_answers(
     )
     if candidate.sign or is_alike:
         return base, candidate
+    if _are_excluded(arms[0], workload, candidate.largest_gaps):
+        return base, replace(candidate, unlikely=(_TRIES, _TRIES))
     is_open = candidate.is_repeated and candidate.unlike(base) is not None
     if base.is_repeated and not (is_open and _choose_alike(arms, workload)):
         return base, candidate
@@ -223,9 +230,27 @@ def _examined(
         examined = examined.compared(answer.text, own, other)
         if is_judged and not is_again and answer.n_tokens >= _JUDGED_TOKENS:
             judge = arms[1 - side]
-            (gaps,) = gaps_of(judge.worker, judge.timed, [answer])
-            examined = replace(examined, is_allowed=max(gaps, default=inf) <= EXCLUDED)
+            (gap,) = _largest_gaps(judge, [answer])
+            largest = (*examined.largest_gaps, gap)
+            examined = replace(examined, is_allowed=gap <= EXCLUDED, largest_gaps=largest)
     return examined
+
+
+def _largest_gaps(judge: TimedArm, answers: Sequence[TimedAnswer]) -> list[float]:
+    """The gap of the least likely token of each answer; infinite without tokens."""
+    return [max(gaps, default=inf) for gaps in gaps_of(judge.worker, judge.timed, answers)]
+
+
+def _are_excluded(base: TimedArm, workload: Workload, largest_gaps: Sequence[float]) -> bool:
+    """True if each timed answer has a word that is excluded, and by far less likely than its own.
+
+    A seed may choose other words in each build, and the baseline repeat none of its answers.
+    """
+    if len(largest_gaps) < _TRIES or min(largest_gaps) <= EXCLUDED:
+        return False
+    timed = (_next(base, workload, is_new=True) for _ in range(_TRIES))
+    own = _largest_gaps(base, [answer for answer in timed if answer])
+    return bool(own) and median(largest_gaps) >= _LESS_LIKELY * median(own)
 
 
 def _unlikely(

@@ -23,6 +23,7 @@ class Arm:
 
     Attributes:
         gap: nats of each token of an answer that it judges; None if it shows no log-probabilities.
+        gap_of_many: of answers that it judges together; None for the same gap.
         asked_for: the requests so far, by name.
     """
 
@@ -30,6 +31,7 @@ class Arm:
     timed: str = "m"
     run_number: int = 0
     gap: float | None = None
+    gap_of_many: float | None = None
     asked_for: list[str] = field(default_factory=list)
 
     @property
@@ -51,7 +53,9 @@ class Arm:
         if op == "answer_again":
             return parse({"text": " ".join(words_after(of["prompt"], of["seed"], 32))})
         if op == "run_gaps":
-            return parse({"gaps": [[self.gap] * 32 for _ in of["texts"]]})
+            is_other = len(of["texts"]) > 1 and self.gap_of_many is not None
+            gap = self.gap_of_many if is_other else self.gap
+            return parse({"gaps": [[gap] * 32 for _ in of["texts"]]})
         if op == "answers_together":
             return parse({"texts": [" ".join(words_after(one, None, n)) for one, n in of["asked"]]})
         prompts = [f"prompt {self.run_number} of {user}" for user in range(WORKLOAD.users)]
@@ -104,3 +108,17 @@ def test_an_answer_that_does_not_come_again_is_judged(gap: float) -> None:
     assert examined is not None
     assert examined[1].n_tries == (6 if gap else 1)
     assert (examined[1].unlike(examined[0]) is not None) is bool(gap)
+
+
+@pytest.mark.parametrize(("own", "is_found"), [(2.0, True), (3.0, False)])
+def test_words_that_are_excluded_in_each_answer_are_found(own: float, *, is_found: bool) -> None:
+    """The baseline repeats none of its answers, and their words are half as far from the likeliest.
+
+    Less far they could be of samplers without min-p.
+    """
+    base = Arm(is_sound=False, gap=5.0, gap_of_many=own)
+    candidate = Arm(is_sound=False, gap=0.0)
+    coin = random.Random(1)  # noqa: S311
+    examined = examine_answers(cast("Any", (base, candidate)), WORKLOAD, coin)
+    found = examined and examined[1].unlike(examined[0])
+    assert (found is not None and "6 of 6 answers" in found.found) is is_found

@@ -74,7 +74,7 @@ def test_a_server_is_judged_by_what_it_streams(project: Project, harm: str, what
     streamed(project, "tg32@topk0", harm).stdout.fnmatch_lines([what])
 
 
-OTHER = "*of * answers to users' requests have several words*"
+OTHER = "*of * answers to users' requests have words*"
 
 
 @pytest.mark.parametrize("path", ["", "/v1/chat/completions"], ids=["completions", "chat"])

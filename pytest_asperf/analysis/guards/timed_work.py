@@ -341,11 +341,10 @@ def unlikely_answers(n: int, n_unlikely: int) -> GuardFinding:
 
     Args:
         n: answers.
-        n_unlikely: those with several such words.
+        n_unlikely: those with such words.
     """
     return Guard.TIMED_WORK.finding(
-        f"{n_unlikely} of {n} answers to users' requests have several words that the model does "
-        "not choose",
+        f"{n_unlikely} of {n} answers to users' requests have words that the model does not choose",
         "the likeliest tokens are those by the log-probabilities of the same weights, or nearly as "
         "likely, and sampled ones are not excluded by min-p",
     )
