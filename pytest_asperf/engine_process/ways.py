@@ -73,6 +73,22 @@ def end_of(worker: Worker, name: str, tokens: Sequence[int]) -> Mapping[int, Gro
     return worker.asked("run_end", parse, model=name, tokens=list(tokens), n_last=REPEATED)
 
 
+def listed_after(
+    worker: Worker, name: str, prompts: Sequence[str]
+) -> tuple[Mapping[str, float], ...]:
+    """A server's log-probabilities of the likeliest tokens after prompts, by token.
+
+    Empty if it shows none of a prompt.
+    """
+
+    def parse(answer: Mapping[str, Any]) -> tuple[Mapping[str, float], ...]:
+        return tuple(
+            {str(token): float(value) for token, value in row.items()} for row in answer["rows"]
+        )
+
+    return worker.asked("run_listed", parse, model=name, prompts=list(prompts))
+
+
 def _both_ways(
     answer: Mapping[str, Any], lengths: Sequence[int]
 ) -> tuple[Sequences, Sequences, tuple[int, ...], ContextFacts]:

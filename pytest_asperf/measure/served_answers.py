@@ -29,7 +29,7 @@ from typing import Final, TypeAlias, TypeVar
 from pytest_asperf.analysis import guards
 from pytest_asperf.analysis.guards import GuardFinding, klds
 from pytest_asperf.config.workload import Workload
-from pytest_asperf.engine_process.ways import REPEATED, end_of
+from pytest_asperf.engine_process.ways import REPEATED, end_of, listed_after
 from pytest_asperf.measure.lone_server import (
     AGREES,
     EXCLUDED,
@@ -61,6 +61,8 @@ _LESS_LIKELY: Final = 2.0
 #: Words at the end of an answer that are judged without log-probabilities.
 _LAST_WORDS: Final = 5
 _MOST_ROUNDS: Final = 3
+#: Words of a text's beginning that are repeated at its end.
+_LISTED_WORDS: Final = 24
 #: Characters that an answer may lack: a character of several tokens can be incomplete.
 _UNFINISHED: Final = 4
 
@@ -80,9 +82,9 @@ class ExaminedAnswers:
     largest_gaps: tuple[float, ...] = ()
     #: judged answers, and those that the baseline finds unlikely; None if none were judged
     unlikely: tuple[int, int] | None = None
-    #: tokens of a text as deep as the deepest timed one, and the mean KLD from the baseline at its
-    #: end, nats; None if it was not requested
-    end: tuple[int, float] | None = None
+    #: tokens of a text as deep as the deepest timed one, the mean KLD from the baseline at its end,
+    #: and its limit, nats; None if it was not requested
+    end: tuple[int, float, float] | None = None
     is_made_up: bool = False  #: True if sampled words are not those of a model
 
     def __str__(self) -> str:
@@ -126,7 +128,7 @@ class ExaminedAnswers:
         """The sign that its answers are not those of the baseline's model."""
         if self.unlikely and self.unlikely[1] >= _UNLIKELY_ANSWERS:
             return guards.unlikely_answers(*self.unlikely)
-        if self.end and self.end[1] > guards.MOST_UNLIKE_KLD:
+        if self.end and self.end[1] > self.end[2]:
             return guards.lost_context(*self.end)
         return guards.made_up_samples() if self.is_made_up else None
 
@@ -181,7 +183,7 @@ def examine_answers(
     candidate = replace(
         candidate,
         unlikely=None if is_exceeded else _unlikely(arms, workload, candidate, is_shown=is_shown),
-        end=_end(arms) if is_shown and is_deepest else None,
+        end=(_end if is_shown else _listed_end)(arms) if is_deepest else None,
     )
     if candidate.sign or is_alike:
         return base, candidate
@@ -332,8 +334,8 @@ def _has_other_words(answer: TimedAnswer, judge: TimedArm) -> bool:
     return sum(not is_likeliest for is_likeliest in words) >= UNLIKELY_TOKENS
 
 
-def _end(arms: tuple[TimedArm, TimedArm]) -> tuple[int, float] | None:
-    """Tokens of the last run's context, and the KLD between both builds at its end, nats.
+def _end(arms: tuple[TimedArm, TimedArm]) -> tuple[int, float, float] | None:
+    """Tokens of the last run's context, the KLD between both builds at its end, and its limit.
 
     None if it is too short for an end that repeats its beginning, or one has no room for it.
     """
@@ -345,7 +347,28 @@ def _end(arms: tuple[TimedArm, TimedArm]) -> tuple[int, float] | None:
     true, other = _of_each(arms, lambda arm: end_of(arm.worker, arm.timed, tokens))
     if true.keys() != other.keys():
         return None
-    return max(true) + 1, fmean(klds(true, other).values())
+    return max(true) + 1, fmean(klds(true, other).values()), guards.MOST_UNLIKE_KLD
+
+
+def _listed_end(arms: tuple[TimedArm, TimedArm]) -> tuple[int, float, float] | None:
+    """As `_end`, by the likeliest tokens that both servers list after words of such an end.
+
+    None if one lists none. The longest prompt comes first: see `likeliest_words`.
+    """
+    base, _ = arms
+    answer = timed_answer(base.worker, base.timed)
+    words = (answer.prompt + answer.text).split(" ") if answer else []
+    if len(words) <= 2 * REPEATED:
+        return None
+    body, again = words[:-REPEATED], words[:_LISTED_WORDS]
+    prompts = [" ".join([*body, *again[:n]]) for n in range(_LISTED_WORDS, 0, -1)]
+    true, other = _of_each(arms, lambda arm: listed_after(arm.worker, arm.timed, prompts))
+    if not true or not other:
+        return None
+    n = base.worker.asked(
+        "text_tokens", lambda of: int(of["n"] or 0), model=base.timed, text=prompts[0]
+    )
+    return n, fmean(map(guards.kld_of_listed, true, other)), guards.MOST_UNLIKE_LISTED
 
 
 def _makes_up(arms: tuple[TimedArm, TimedArm], workload: Workload) -> bool:

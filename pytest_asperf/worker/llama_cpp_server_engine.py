@@ -17,7 +17,8 @@ from .printed.engine_log import (
     layer_counts,
     model_counts,
 )
-from .served_model import CANNOT, UNBOUNDED, Api, served_facts, served_text
+from .served_api import Api
+from .served_model import CANNOT, UNBOUNDED, served_facts, served_text
 from .server_process import ServerProcess, StartedModel, on_loopback, options_of
 from .serving.client import stream_request
 from .serving.payload import answered_object

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .llama_tools_engine import LlamaToolsEngine
 from .printed.engine_log import adds_bos, buffers_mib, context_facts, layer_counts, model_counts
-from .served_model import CANNOT_STEP, UNBOUNDED, Api, served_facts, served_text
+from .served_api import Api
+from .served_model import CANNOT_STEP, UNBOUNDED, served_facts, served_text
 from .server_process import ServerProcess, StartedModel, on_loopback, options_of
 from .serving.client import get_request, stream_request
 from .serving.payload import answered_object, as_dict

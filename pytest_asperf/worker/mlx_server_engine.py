@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .mlx_engine import MlxEngine
 from .mlx_tokenizer import load_tokenizer
-from .served_model import CANNOT, Api, served_facts, served_text, unseen_context
+from .served_api import Api
+from .served_model import CANNOT, served_facts, served_text, unseen_context
 from .server_process import ServerProcess, StartedModel, on_loopback, options_of
 
 if TYPE_CHECKING:

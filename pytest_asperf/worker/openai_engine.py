@@ -12,11 +12,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from .engine import Facts, RefusalError
+from .served_api import Api
 from .served_model import (
     CANNOT,
     CANNOT_STEP,
     UNBOUNDED,
-    Api,
     ServedModel,
     served_facts,
     served_text,

@@ -34,6 +34,7 @@ class Revisits:
             "run_drafted": self._drafted,
             "run_likeliest": self._likeliest,
             "run_gaps": self._gaps,
+            "run_listed": self._listed,
         }
 
     def _revisit(self, model: str, positions: list[int]) -> dict[str, Any]:
@@ -139,6 +140,18 @@ class Revisits:
         shown, _ = self._shown(model)
         is_chat = isinstance(loaded, ServedModel) and loaded.is_chat
         return {"gaps": [shown.gaps(*each, is_chat=is_chat) for each in texts]}
+
+    def _listed(self, model: str, prompts: list[str]) -> dict[str, Any]:
+        """Log-probabilities of the likeliest tokens after prompts, by token; none if none shows."""
+        loaded = self._find(model)
+        if not isinstance(loaded, ServedModel):
+            raise RefusalError("unsupported", "only a server answers requests")
+        rows = list[dict[str, float]]()
+        for prompt in prompts:
+            rows.append(loaded.listed(prompt))
+            if not rows[-1]:
+                return {"rows": []}
+        return {"rows": rows}
 
     def _shown(self, model: str) -> tuple[TokenProbabilities, dict[str, Any]]:
         """The log-probabilities of a server's model, and its context."""

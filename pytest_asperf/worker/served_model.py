@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -26,16 +26,16 @@ from .sampling import (
     require_grammatical,
 )
 from .served_prompts import Prompts, is_near, new_beginning
-from .serving.client import stream_request
 from .serving.events import Replies, Reply, request_facts
 from .serving.load import client_cost, closed_loop
 from .serving.payload import as_dict
-from .serving.record import Endpoint, StreamRecord, Timeouts
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from .served_api import Api
+    from .serving.record import StreamRecord
     from .token_probabilities import TokenProbabilities
 
     Row = NDArray[np.float32]
@@ -58,17 +58,6 @@ _SAMPLING: Final[dict[str, Facts]] = {
     TOP_K_OFF: {"top_k": 0, "top_p": TOP_P, "min_p": MIN_P, "temperature": TEMPERATURE},
     BY_GRAMMAR: {"grammar": GRAMMAR},
 }
-#: The fields of a request for the likeliest tokens. A penalty may count generated tokens and none
-#: of the prompt's: llama-cpp-python's server has one of 1.1 by default.
-_LIKELIEST: Final[Facts] = {
-    "temperature": 0,
-    "presence_penalty": 0,
-    "frequency_penalty": 0,
-    "repeat_penalty": 1,
-    "repetition_penalty": 1,
-}
-#: The status of a request with a field that the server does not have.
-_UNKNOWN_FIELD: Final = {400, 422}
 #: The training context of a model whose server does not report it.
 UNBOUNDED: Final = 2**31
 #: Characters of a fact that are shown.
@@ -94,50 +83,6 @@ CANNOT: Final = {
         "llama_server, llama_cpp, llama_tools or mlx",
     ),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Api:
-    """The URL of a model's API, and the form of its requests."""
-
-    endpoint: Endpoint
-    path: str  #: of completions, or of a chat's
-    #: the fields of every request other than prompt and number of tokens
-    body: dict[str, Any] = field(default_factory=dict)
-    headers: dict[str, str] = field(default_factory=dict)
-    model: str = ""  #: the name that replies must have; empty for any
-    timeouts: Timeouts = field(default_factory=Timeouts)
-
-    @property
-    def is_chat(self) -> bool:
-        """True if a prompt is a user's message, after which an answer begins anew."""
-        return self.path.endswith("/chat/completions")
-
-    def stream(
-        self, prompt: str, n_tokens: int, intended_ns: int | None = None, **more: Any
-    ) -> StreamRecord:
-        """Request so many tokens after a prompt."""
-        asked = {"messages": [{"role": "user", "content": prompt}]} if self.is_chat else {
-            "prompt": prompt
-        }  # fmt: skip
-        body = {**asked, "max_tokens": n_tokens, "stream": True, **self.body, **more}
-        return stream_request(
-            self.endpoint,
-            self.path,
-            body,
-            headers=self.headers,
-            timeouts=self.timeouts,
-            intended_ns=intended_ns,
-        )
-
-    def unpenalized(
-        self, prompt: str, n_tokens: int, at_ns: int | None, more: Facts
-    ) -> StreamRecord:
-        """Request tokens after a prompt, the likeliest ones unless a temperature is given."""
-        record = self.stream(prompt, n_tokens, at_ns, **{**_LIKELIEST, **more})
-        if record.status in _UNKNOWN_FIELD:
-            record = self.stream(prompt, n_tokens, at_ns, **{"temperature": 0, **more})
-        return record
 
 
 class _UncountedError(RefusalError):
@@ -175,6 +120,8 @@ class ServedModel(LoadedModel):
         #: true if a prompt is a user's message
         self.is_chat = api.is_chat
         self._count_tokens = count
+        #: log-probabilities of the likeliest tokens after a prompt, by token
+        self.listed = api.listed
         self.prompts = Prompts(count, is_cheap=counts_cheaply)
         self._fixed_context = context
         self._build = ""

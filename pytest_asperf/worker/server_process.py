@@ -11,14 +11,17 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from .engine import Facts, RefusalError
 from .resident import peak_of
-from .served_model import CANNOT, Api, ServedModel
+from .served_model import CANNOT, ServedModel
 from .serving.client import get_request
 from .serving.record import Endpoint, Timeouts
 from .tool_process import ToolRun
+
+if TYPE_CHECKING:
+    from .served_api import Api
 
 _HOST: Final = "127.0.0.1"
 _ASK_EVERY_S: Final = 0.02

@@ -24,6 +24,7 @@ class Arm:
     Attributes:
         gap: nats of each token of an answer that it judges; None if it shows no log-probabilities.
         gap_of_many: of answers that it judges together; None for the same gap.
+        listed: log-probabilities that it lists after any prompt; it has long ones then.
         asked_for: the requests so far, by name.
     """
 
@@ -32,6 +33,7 @@ class Arm:
     run_number: int = 0
     gap: float | None = None
     gap_of_many: float | None = None
+    listed: dict[str, float] | None = None
     asked_for: list[str] = field(default_factory=list)
 
     @property
@@ -58,7 +60,12 @@ class Arm:
             return parse({"gaps": [[gap] * 32 for _ in of["texts"]]})
         if op == "answers_together":
             return parse({"texts": [" ".join(words_after(one, None, n)) for one, n in of["asked"]]})
-        prompts = [f"prompt {self.run_number} of {user}" for user in range(WORKLOAD.users)]
+        if op == "run_listed":
+            return parse({"rows": [self.listed for _ in of["prompts"]]})
+        if op == "text_tokens":
+            return parse({"n": len(of["text"].split())})
+        more = " and so on" * (20 if self.listed else 0)
+        prompts = [f"prompt {self.run_number} of {user}{more}" for user in range(WORKLOAD.users)]
         made_up = ["" if user == 0 or self.is_sound else " noise" for user in range(WORKLOAD.users)]
         texts = [
             " ".join(words_after(prompt + noise, user, 32))
@@ -122,3 +129,24 @@ def test_words_that_are_excluded_in_each_answer_are_found(own: float, *, is_foun
     examined = examine_answers(cast("Any", (base, candidate)), WORKLOAD, coin)
     found = examined and examined[1].unlike(examined[0])
     assert (found is not None and "6 of 6 answers" in found.found) is is_found
+
+
+@pytest.mark.parametrize(
+    ("listed", "is_found"),
+    [
+        ({"a": -0.3, "b": -2.0}, False),
+        ({"a": -0.35, "b": -1.8}, False),
+        ({"a": -0.9, "b": -0.8}, True),
+        ({"c": -0.3, "d": -2.0}, True),
+    ],
+)
+def test_the_likeliest_tokens_at_a_timed_depth_are_compared(
+    listed: dict[str, float], *, is_found: bool
+) -> None:
+    """Both servers list them, and show no other log-probabilities."""
+    base = Arm(is_sound=True, listed={"a": -0.3, "b": -2.0})
+    arms = base, Arm(is_sound=True, listed=listed)
+    examined = examine_answers(cast("Any", arms), WORKLOAD, random.Random(1))  # noqa: S311
+    assert examined is not None
+    found = examined[1].unlike(examined[0])
+    assert (found is not None and "the mean KLD from the baseline" in found.found) is is_found

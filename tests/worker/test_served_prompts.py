@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_asperf.worker.engine import RefusalError
-from pytest_asperf.worker.served_model import Api, ServedModel
+from pytest_asperf.worker.served_api import Api
+from pytest_asperf.worker.served_model import ServedModel
 from pytest_asperf.worker.served_prompts import Prompts, is_near
 from pytest_asperf.worker.serving.record import Endpoint
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from pytest_asperf.analysis.guards import joined_stamps
 from pytest_asperf.analysis.serving_metrics import ServedRequest
 from pytest_asperf.worker.engine import Asked, RefusalError
-from pytest_asperf.worker.served_model import Api, ServedModel, TimedReply, came_in_bursts, timing
+from pytest_asperf.worker.served_api import Api
+from pytest_asperf.worker.served_model import ServedModel, TimedReply, came_in_bursts, timing
 from pytest_asperf.worker.serving.events import OutputEvent, Reply
 from pytest_asperf.worker.serving.payload import TokenCounts
 from pytest_asperf.worker.serving.record import Endpoint, StreamRecord
