@@ -115,7 +115,7 @@ class Other(WordServer):
         texts = [f"{word} " if word else "" for word in words]
         wait_s = self.step_s
         if self._how == "known text" and not self._is_known:
-            yield 0.2
+            yield 0.4  # long compared with what other tests delay a known one
         if self._how == "in pieces":
             texts = [text[at : at + 2] for text in texts for at in range(0, len(text), 2)]
         if self._how == "held":

@@ -15,7 +15,15 @@ HEAD = '@pytest.mark.quant("F16")\ndef test_it(latency):\n    '
 LOAD_NS = 3_000_000
 
 
-def test_a_time_against_its_limits(project: Project) -> None:
+@pytest.fixture
+def quiet(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A project that is measured as if nothing else ran on the machine."""
+    watch = "pytest_asperf.hardware.watch.MachineWatch.seen"
+    monkeypatch.setattr(watch, lambda _: NOT_WATCHED)
+    return project
+
+
+def test_a_time_against_its_limits(quiet: Project) -> None:
     """The whole interval decides; p95 of eight runs has no upper bound; a crash gives no time."""
     claims = {  # F16 needs 10 us for a token of a prompt, and 1 ms for one of a generation
         'assert latency("ttft512") <= "6 ms"': ".",
@@ -35,9 +43,9 @@ def test_a_time_against_its_limits(project: Project) -> None:
         'assert latency("pp16+tg8", quant="Q4_K_M").ttft <= "1 s"': "V",
     }
     for name, faults in (("q8", {"generate": "crash"}), ("q4", {"logits": "nan"})):
-        project.script(name, faults=faults)
-    project.claims(HEAD, claims)
-    result = project.run("--asperf-repetitions=8")
+        quiet.script(name, faults=faults)
+    quiet.claims(HEAD, claims)
+    result = quiet.run("--asperf-repetitions=8")
     result.stdout.fnmatch_lines(
         [
             f"test_it.py {''.join(claims.values())} *",
@@ -65,11 +73,9 @@ def test_what_is_reported(project: Project, rows: Callable[..., list[dict[str, A
 
 
 @pytest.fixture
-def loading(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """A project whose model loads slowly, on a quiet system that drops files on request."""
-    watch = "pytest_asperf.hardware.watch.MachineWatch.seen"
-    monkeypatch.setattr(watch, lambda _: NOT_WATCHED)
-    project.script("f16", load_ns=LOAD_NS, log=str(project.path / "operations.log"))
+def loading(quiet: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A project whose model loads slowly, on a system that drops files on request."""
+    quiet.script("f16", load_ns=LOAD_NS, log=str(quiet.path / "operations.log"))
     cached = [1.0]
 
     def drop(_: list[Path]) -> None:
@@ -81,7 +87,7 @@ def loading(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
 
     monkeypatch.setattr("pytest_asperf.measure.loading.drop", drop)
     monkeypatch.setattr("pytest_asperf.measure.loading.cached_share", share)
-    return project
+    return quiet
 
 
 def test_loads_against_limits(loading: Project) -> None:
