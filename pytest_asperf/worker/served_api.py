@@ -97,16 +97,18 @@ class Api:
 
 def _listed(answer: Facts) -> dict[str, float]:
     """The likeliest tokens of an answer's first position, in either form."""
-    choices = answer.get("choices")
-    shown = as_dict(as_dict(choices[0]).get("logprobs")) if choices else {}
-    content, by_text = shown.get("content"), shown.get("top_logprobs")
-    if content:
-        entries = [as_dict(entry) for entry in as_dict(content[0]).get("top_logprobs") or ()]
-        listed = {str(entry.get("token")): entry.get("logprob") for entry in entries}
-    else:
-        listed = as_dict(by_text[0]) if by_text else {}
+    shown = as_dict(_first(answer.get("choices")).get("logprobs"))
+    listed = _first(shown.get("top_logprobs"))
+    entries = _first(shown.get("content")).get("top_logprobs")
+    if isinstance(entries, list):
+        listed = {str(entry.get("token")): entry.get("logprob") for entry in map(as_dict, entries)}
     return {
         token: float(value)
         for token, value in listed.items()
         if isinstance(value, float | int) and _LEAST <= value <= 0
     }
+
+
+def _first(values: object) -> Facts:
+    """The first object of a list, or an empty one."""
+    return as_dict(values[0]) if isinstance(values, list) and values else {}

@@ -37,9 +37,22 @@ def test_the_likeliest_tokens_are_read_in_each_form(form: str) -> None:
     server.close()
 
 
-@pytest.mark.parametrize("given", [{"choices": []}, {"choices": [{"text": "a"}]}, {}])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"choices": []},
+        {"choices": {"text": "a"}},
+        {"choices": [{"text": "a"}]},
+        {"choices": [{"logprobs": {"top_logprobs": LISTED}}]},
+        {"choices": [{"logprobs": {"content": "a", "top_logprobs": [7]}}]},
+        {"choices": [{"logprobs": {"content": [{"top_logprobs": LISTED}]}}]},
+        {"choices": [{"logprobs": {"content": [{"top_logprobs": 7}]}}]},
+        {"choices": [{"logprobs": {"top_logprobs": [{"a": 0.5, "b": "-1"}]}}]},
+    ],
+)
 def test_a_server_may_list_none(given: dict[str, Any]) -> None:
-    """Its answer has no log-probabilities."""
+    """Its answer has no log-probabilities, or none in a form that is known."""
     server = FakeServer(lambda _: answer(given))
     assert Api(server.endpoint, "/completions").listed("prompt") == {}
     server.close()
