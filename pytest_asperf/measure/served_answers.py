@@ -412,9 +412,12 @@ def _next(arm: TimedArm, workload: Workload, user: int = 0, *, is_new: bool) -> 
 def _of_each(
     arms: tuple[TimedArm, TimedArm], ask: Callable[[TimedArm], Answer]
 ) -> tuple[Answer, Answer]:
-    """The answers of two servers, at once if each has a process of its own: no time is judged."""
-    n_at_once = 1 if arms[0].worker is arms[1].worker else 2
-    with ThreadPoolExecutor(n_at_once) as pool:
+    """The answers of two servers, at once if each was started for it: no time is judged.
+
+    Two URLs may be of one server.
+    """
+    are_own = arms[0].worker is not arms[1].worker and not any(arm.is_kept for arm in arms)
+    with ThreadPoolExecutor(2 if are_own else 1) as pool:
         one, other = pool.map(ask, arms)
     return one, other
 

@@ -1,10 +1,11 @@
 """The answers by which two servers are compared, and how many requests that needs."""
 
 import random
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -25,6 +26,9 @@ class Arm:
         gap: nats of each token of an answer that it judges; None if it shows no log-probabilities.
         gap_of_many: of answers that it judges together; None for the same gap.
         listed: log-probabilities that it lists after any prompt; it has long ones then.
+        is_kept: true of a server by URL.
+        wait_s: the time of an answer.
+        n_at_once: most requests at a time of all of them.
         asked_for: the requests so far, by name.
     """
 
@@ -34,6 +38,10 @@ class Arm:
     gap: float | None = None
     gap_of_many: float | None = None
     listed: dict[str, float] | None = None
+    is_kept: bool = False
+    wait_s: float = 0.0
+    n_at_once: ClassVar[int] = 0
+    n_under_way: ClassVar[int] = 0
     asked_for: list[str] = field(default_factory=list)
 
     @property
@@ -53,6 +61,10 @@ class Arm:
         """The answers to the timed requests, or that to one alone."""
         self.asked_for.append(op)
         if op == "answer_again":
+            Arm.n_under_way += 1
+            Arm.n_at_once = max(Arm.n_at_once, Arm.n_under_way)
+            time.sleep(self.wait_s)
+            Arm.n_under_way -= 1
             return parse({"text": " ".join(words_after(of["prompt"], of["seed"], 32))})
         if op == "run_gaps":
             is_other = len(of["texts"]) > 1 and self.gap_of_many is not None
@@ -103,6 +115,15 @@ def test_requests_that_others_exceed_are_not_judged_again(
     arms = Arm(is_sound=True), Arm(is_sound=True)
     examine_answers(cast("Any", arms), WORKLOAD, random.Random(1), others=others)  # noqa: S311
     assert ("answers_together" in arms[1].asked_for) is is_judged
+
+
+@pytest.mark.parametrize(("is_kept", "n_at_once"), [(False, 2), (True, 1)])
+def test_requests_to_servers_by_url_are_sent_in_turn(*, is_kept: bool, n_at_once: int) -> None:
+    """Two URLs may be of one server, which mixes up two requests for log-probabilities."""
+    Arm.n_at_once = 0
+    arms = [Arm(is_sound=True, is_kept=is_kept, wait_s=0.01) for _ in range(2)]
+    examine_answers(cast("Any", arms), WORKLOAD, random.Random(1))  # noqa: S311
+    assert Arm.n_at_once == n_at_once
 
 
 @pytest.mark.parametrize("gap", [0.0, 5.0])
