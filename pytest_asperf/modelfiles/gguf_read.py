@@ -21,7 +21,7 @@ from pytest_asperf.modelfiles.gguf_header import (
     read_header,
     truncated,
 )
-from pytest_asperf.modelfiles.model_shape import ModelShape
+from pytest_asperf.modelfiles.model_shape import ModelShape, gguf_rules
 
 _MAX_LAYERS: Final = 1024
 _MAX_DIMENSION: Final = 1 << 31
@@ -324,6 +324,7 @@ def _interpret(path: Path, size: int, header: GgufHeader) -> GgufInfo:
             n_kv_heads=None if is_latent else max(kv_heads) or None,
             n_ff=fields.number("{arch}.feed_forward_length", default=0) or None,
             n_vocab=n_vocab,
+            rules=gguf_rules(architecture, header.values, is_latent=is_latent),
         ),
     )
 

@@ -1,6 +1,7 @@
-"""The sizes that all quantizations of one model have in common, as headers state them."""
+"""The sizes and rules that all quantizations of one model have in common, as headers state them."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -24,6 +25,29 @@ _OWN: Final = {
     "n_kv_heads": "KV heads",
     "n_ff": "feed-forward width",
 }
+#: The keys of an architecture that converters, padding and layers for multi-token prediction
+#: change; quantizing a model changes none.
+_MAY_DIFFER: Final = frozenset(
+    {"block_count", "context_length", "nextn_predict_layers", "tensor_data_layout", "vocab_size"}
+)
+#: With latent attention, converters state the sizes of one shared head, or of all of them.
+_LATENT: Final = frozenset(
+    f"attention.{key}" for key in ("head_count_kv", "key_length", "value_length")
+)
+#: The values of config.json that a model computes with, by the name in GGUF if it has the meaning.
+_HF_RULES: Final[Mapping[str, str]] = {
+    "rope_theta": "rope.freq_base",
+    "rms_norm_eps": "attention.layer_norm_rms_epsilon",
+    "num_experts_per_tok": "expert_used_count",
+    "factor": "rope_scaling.factor",
+    **{key: key for key in ("head_dim", "hidden_act", "partial_rotary_factor", "sliding_window")},
+}
+#: The values that engines use if a header has none.
+_DEFAULTS: Final = {"rope.freq_base": 10_000, "rope.scaling.factor": 1, "rope_scaling.factor": 1}
+#: The largest relative difference of one number in two headers: GGUF keeps 32 bits of it.
+_ROUNDING: Final = 1e-6
+
+Rule = int | float | bool | str | tuple[int | float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +63,20 @@ class ModelShape:
     n_kv_heads: int | None = None
     n_ff: int | None = None
     n_vocab: int | None = None
+    rules: tuple[tuple[str, Rule], ...] = ()  #: further values that the model computes with
+
+
+def gguf_rules(
+    architecture: str, values: Mapping[str, object], *, is_latent: bool
+) -> tuple[tuple[str, Rule], ...]:
+    """The metadata of a file's architecture, except what is not the model's own."""
+    left_out = _MAY_DIFFER | (_LATENT if is_latent else frozenset())
+    named = ((key.removeprefix(f"{architecture}."), key, value) for key, value in values.items())
+    return tuple(
+        (name, value)
+        for name, key, value in named
+        if name != key and name not in left_out and isinstance(value, int | float | str | tuple)
+    )
 
 
 def hf_shape(config: Mapping[str, Any]) -> ModelShape:
@@ -50,17 +88,27 @@ def hf_shape(config: Mapping[str, Any]) -> ModelShape:
         for field, names in _HF_NAMES.items()
     }
     kind = values.get("model_type")
-    return ModelShape("hf", printable(kind, 60) if isinstance(kind, str) else None, **sizes)
+    ropes = (values.get(key) for key in ("rope_parameters", "rope_scaling"))
+    for rope in ropes:
+        values = {**values, **rope} if isinstance(rope, dict) else values
+    rules = tuple(
+        (name, value)
+        for key, name in _HF_RULES.items()
+        if isinstance(value := values.get(key), int | float | str)
+    )
+    architecture = printable(kind, 60) if isinstance(kind, str) else None
+    return ModelShape("hf", architecture, **sizes, rules=rules)
 
 
 def shape_difference(one: ModelShape, other: ModelShape) -> str:
-    """The sizes in which two models differ, such as `layers 28 against 36`; empty without any.
+    """The sizes in which two models differ, such as `layers 28 against 36`; otherwise the rules.
 
-    Only values that both headers state are compared. A vocabulary may be padded, and GGUF and
-    config.json count KV heads and name architectures in their own ways.
+    Empty if they agree. Only values that both headers state are compared, or that have a default.
+    A vocabulary may be padded, and GGUF and config.json count KV heads and name architectures in
+    their own ways.
     """
     names = {**_COMMON, **(_OWN if one.format == other.format else {}), "n_vocab": "vocabulary"}
-    return ", ".join(
+    sizes = ", ".join(
         f"{name} {mine} against {theirs}"
         for field, name in names.items()
         if (mine := getattr(one, field)) is not None
@@ -68,3 +116,26 @@ def shape_difference(one: ModelShape, other: ModelShape) -> str:
         and mine != theirs
         and not (field == "n_vocab" and abs(mine - theirs) < _PADDING)
     )
+    return sizes or ", ".join(_rule_differences(one, other))
+
+
+def _rule_differences(one: ModelShape, other: ModelShape) -> Iterator[str]:
+    defaults = _DEFAULTS if one.format == other.format else {}
+    first, second = dict(one.rules), dict(other.rules)
+    for name in dict.fromkeys((*first, *second)):
+        mine, theirs = (rules.get(name, defaults.get(name)) for rules in (first, second))
+        if mine is not None and theirs is not None and not _agree(mine, theirs):
+            yield printable(f"{name} {_shown(mine)} against {_shown(theirs)}", 120)
+
+
+def _agree(one: Rule, other: Rule) -> bool:
+    """True for a value of the whole model and one by layer, which converters use for each other."""
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return all(map(_agree, one, other))
+    if isinstance(one, int | float) and isinstance(other, int | float):
+        return math.isclose(one, other, rel_tol=_ROUNDING)
+    return one == other or isinstance(one, tuple) or isinstance(other, tuple)
+
+
+def _shown(value: Rule) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)[:40]

@@ -37,11 +37,24 @@ def _told(tmp_path: Path, one: dict[str, Any], other: dict[str, Any]) -> str:
             {"keys": _BASE, "tokenizer": ([f"t{n}" for n in range(999)], [], "gpt-2")},
             "vocabulary 4 against 999",
         ),
+        ({"keys": _BASE | {"rope.freq_base": 500_000}}, "rope.freq_base 10000 against 500000"),
+        ({"keys": _BASE | {"rope.scaling.factor": 4}}, "rope.scaling.factor 1 against 4"),
+        (
+            {"keys": _BASE | {"attention.key_length": 8, "rope.dimension_count": 4}},
+            "rope.dimension_count 8 against 4",
+        ),
+        (
+            {"keys": _BASE | {"expert_count": 8, "expert_used_count": 4}},
+            "expert_used_count 2 against 4",
+        ),
+        ({"keys": _BASE | {"a_key_of_2027": "b"}}, "a_key_of_2027 a against b"),
     ],
 )
 def test_another_model_differs(tmp_path: Path, other: dict[str, Any], told: str) -> None:
     """Each size that a quantization leaves unchanged distinguishes two models, and is named."""
-    found = _told(tmp_path, {"keys": _BASE}, {"keys": _BASE, **other})
+    rules = {"rope.dimension_count": 8, "expert_count": 8, "expert_used_count": 2}
+    base = _BASE | rules | {"a_key_of_2027": "a"}
+    found = _told(tmp_path, {"keys": base}, {"keys": base, **other})
     assert told in found
 
 
@@ -79,6 +92,8 @@ def test_a_folder_and_a_file_of_one_model_agree(tiny: TinyLlama, tiny_gguf: Path
         ({"num_hidden_layers": 3}, "layers 2 against 3"),
         ({"hidden_size": 512}, "embedding width 256 against 512"),
         ({"num_attention_heads": 8}, "heads 4 against 8"),
+        ({"rope_theta": 5e5}, "rope.freq_base 5000 against 500000"),
+        ({"rms_norm_eps": 1e-6}, "attention.layer_norm_rms_epsilon 1e-05 against 1e-06"),
     ],
 )
 def test_a_folder_of_another_model_differs_from_a_file(
@@ -95,6 +110,28 @@ def test_a_folder_of_another_model_differs_from_a_file(
     shape = inspect_mlx(other.folder).shape
     assert shape_difference(inspect_gguf(tiny_gguf).shape, shape) == told
     assert shape_difference(inspect_mlx(tmp_path / "other").shape, shape) == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"rope_parameters": {"rope_theta": 5e5}}, "rope.freq_base 5000 against 500000"),
+        ({"rope_scaling": {"factor": 4.0}}, "rope_scaling.factor 1 against 4"),
+        ({"head_dim": 32}, "head_dim 64 against 32"),
+        ({"torch_dtype": "float16", "max_position_embeddings": 4096}, ""),
+    ],
+)
+def test_folders_differ_in_what_a_model_computes_with(
+    write_llama: Callable[..., TinyLlama], tmp_path: Path, changes: dict[str, Any], told: str
+) -> None:
+    """Values that decide a model's answers distinguish folders; others do not."""
+    shapes = []
+    for name, more in (("a", {}), ("b", changes)):
+        tiny = write_llama(tmp_path / name)
+        config = {"model_type": "llama", **tiny.config, "head_dim": 64, **more}
+        (tiny.folder / "config.json").write_text(json.dumps(config))
+        shapes.append(inspect_mlx(tiny.folder).shape)
+    assert shape_difference(*shapes) == told
 
 
 def test_names_of_other_configurations(

@@ -88,6 +88,29 @@ def test_a_level_with_other_tokens(live: Project, draft: Draft) -> None:
     result.stdout.fnmatch_lines(["*q8.gguf and *f16.gguf are two models: their tokens differ*"])
 
 
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [
+        ("rope.freq_base", "rope.freq_base 10000 against 20000"),
+        (
+            "attention.layer_norm_rms_epsilon",
+            "attention.layer_norm_rms_epsilon 1e-05 against 2e-05",
+        ),
+    ],
+)
+def test_a_level_of_other_rules(live: Project, draft: Draft, key: str, told: str) -> None:
+    """Weights of the right sizes that are computed in another way, in each assertion."""
+    for level, name in (("F16", "f16"), ("Q8_0", "q8")):
+        shutil.copy(draft(level), live.path / f"{name}.gguf")
+    field = GGUFReader(live.path / "f16.gguf", "r+").fields[f"llama.{key}"]
+    field.parts[field.data[0]][:] *= 2
+    _configure(live, "llama_cpp", '[models.pub]\nfiles = { F16 = "f16.gguf", Q8_0 = "q8.gguf" }')
+    live.test(TESTS.format(level="Q8_0"))
+    result = live.run("--asperf-max-pairs=5")
+    result.stdout.fnmatch_lines([f"test_it.py {'V' * N_TESTS} *"])
+    result.stdout.fnmatch_lines([f"*q8.gguf and *f16.gguf are two models: {told}*"])
+
+
 def test_a_rung_of_a_larger_model(mixed: Project) -> None:
     """A model that is named in the sweep has to be of the baseline's shape to be scored."""
     _configure(
