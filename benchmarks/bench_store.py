@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 import sqlalchemy as sa
 
+from pytest_asperf.records.report import SCHEMA
 from pytest_asperf.store import database as schema
 from pytest_asperf.store import open_store
 from pytest_asperf.store.database import open_database
@@ -70,7 +71,7 @@ class Tally:
 
 def report(writer: int, number: int) -> dict[str, Any]:
     """A report that no other writer has."""
-    named = dict.fromkeys(("model", "address", "name"), "m")
+    named = dict.fromkeys(("model", "spec", "name"), "m")
     build = {"engine": "llama_cpp", "library": "lib", "version": "1", "libraries": "lib 1"}
     ran = {**named, **build, "sha256": "sha"}
     rows = []
@@ -83,7 +84,7 @@ def report(writer: int, number: int) -> dict[str, Any]:
     began = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(_FIRST + number))
     meta: dict[str, Any] = {"version": "0.1.0", "time": began, "host": "mini", "machine": machine}
     meta["seed"] = writer * 10**9 + number
-    head = {"schema": 2, "meta": meta, "headline": []}
+    head = {"schema": SCHEMA, "meta": meta, "headline": []}
     return {**head, "rows": rows, "padding": "x" * RAW_BYTES}
 
 

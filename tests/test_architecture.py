@@ -23,8 +23,8 @@ PACKAGE = "pytest_asperf"
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 #: Rooms in which facts of engines, models and contexts are dataclasses.
 FACTS_ARE_TYPED = {"measure", "verdicts", "gate", "api", "plugin", "report", "store", "records"}
-#: Records as plain data: the encoder and decoder, and the reader of the earlier schema.
-PLAIN_DATA = {"records.codec", "records.report", "records.schema_1", "records.schema_2"}
+#: Records as plain data: the encoder and decoder, and the reader of a report.
+PLAIN_DATA = {"records.codec", "records.report"}
 #: Names of guards that a key or a text may have too.
 EVERYDAY_WORDS = {"estimate", "queueing", "spread", "throttled"}
 ROOT = Path(pytest_asperf.__file__).parent

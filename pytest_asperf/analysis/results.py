@@ -301,7 +301,7 @@ class RunsAsBaseline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Words:
-    """A result in words: as reports print any result, and as earlier reports keep it."""
+    """A result in words, as reports print any result."""
 
     kind: ClassVar[str] = "words"
 

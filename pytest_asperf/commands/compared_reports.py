@@ -52,9 +52,9 @@ class ComparedReport:
 
 
 def read_compared(name: str, report: Report) -> ComparedReport:
-    """A report for a comparison; ConfigError if it does not name its machine."""
-    origin, figures = origin_of(report, name), figures_of(report, name)
-    profile = load_profiles().get(str(report.meta and report.meta.machine.profile))
+    """A report for a comparison; ConfigError names a record that is malformed."""
+    origin, figures = origin_of(report), figures_of(report, name)
+    profile = load_profiles().get(str(report.meta.machine.profile))
     sizes = {
         one.key.id: size
         for one in figures

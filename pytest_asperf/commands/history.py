@@ -141,7 +141,7 @@ def _build_of(opened: OpenStore, series: StoredSeries, point: StoredPoint) -> st
     if release and release["library"] in DISTRIBUTIONS:
         name = f"{release['library']}=={release['version']}"
     else:
-        head = read_head(opened.document(point.session), point.session)
+        head = read_head(opened.document(point.session), f"session {point.session[:8]}")
         named = head.nightly.build if head.nightly else head.gate.candidate if head.gate else ""
         name = named.partition(",")[0]
     if not name:
@@ -340,10 +340,11 @@ def send_kept() -> None:
 
     folder = unsent_folder(open_project().cache, store_address())
     with history_of(create=True) as opened:
-        n = send(opened, folder)
-    print_text(
-        Console(highlight=False), f"{opened.address}: stored {counted(n, 'report')} of {folder}"
-    )
+        n, refused = send(opened, folder)
+    out = Console(highlight=False)
+    print_text(out, f"{opened.address}: stored {counted(n, 'report')} of {folder}")
+    for remark in refused:
+        print_text(out, printable(remark))
 
 
 def _documents(path: Path) -> Iterator[dict[str, Any]]:

@@ -97,11 +97,16 @@ class NightReport:
             self._remarks.append(unfinished)
             self._is_remarkable = True
 
-    def looks_back(self, last: LastNight | None) -> None:
-        """Note the previous run, or None before the first."""
+    def looks_back(self, last: LastNight | None, unread: Sequence[ConfigError]) -> None:
+        """Note the previous run, or None before the first, and stored runs that cannot be read."""
         from pytest_asperf.nightly.record import missed_nights, night_text
 
         self._since = "first run" if last is None else _SAME
+        if unread:
+            self._is_remarkable = True
+            self._since = "first run that can be read" if last is None else _SAME
+            runs = f"{len(unread)} earlier run{'s' * (len(unread) > 1)}"
+            self._remarks.append(f"not compared with {runs} of the store: {unread[0].what}")
         if last is not None:
             self.missed = missed_nights(last.time, self.began)
         if last is not None and self.missed:
@@ -330,8 +335,8 @@ def _measure(
     with one_at_a_time(project.cache, name, report.began) as unfinished:
         last = None
         with report.out_of_reach("the last run is not known"):
-            last = last_night(address, name)
-            report.looks_back(last)
+            last, unread = last_night(address, name)
+            report.looks_back(last, unread)
         report.notes(unfinished)
         power = next((c.detail for c in readiness() if c.name == "power mode"), "unknown")
         budget = replace(gate.limits.budget, min_pairs=pairs, max_pairs=pairs)

@@ -124,19 +124,28 @@ class LastNight:
         return anchor if before == now[_FIXED] else self.build
 
 
-def last_night(address: str, job: str) -> LastNight | None:
-    """The last run in a store; None if there is none."""
+def last_night(address: str, job: str) -> tuple[LastNight | None, list[ConfigError]]:
+    """The last run in a store, None if there is none; and errors of reports that cannot be read.
+
+    A report that cannot be read may be a later run of the job, or one of another job.
+    """
+    unread = []
     with open_store(address, wait_s=START_WAIT_S) as store:
         for session in store.sessions(kind="nightly", machine=machine_id(detect()))[
             :-_LOOKED_AT:-1
         ]:
             try:
-                night = read_head(store.document(session.id), session.id).nightly
+                document = store.document(session.id)
             except ConfigError:  # pruned
                 continue
+            try:
+                night = read_head(document, f"session {session.id[:8]} of the store").nightly
+            except ConfigError as error:
+                unread.append(error)
+                continue
             if night is not None and night.job == job:
-                return LastNight(session.time, night.facts, night.build)
-    return None
+                return LastNight(session.time, night.facts, night.build), unread
+    return None, unread
 
 
 def mark_path(cache: Path, job: str) -> Path:

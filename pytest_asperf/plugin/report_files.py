@@ -88,7 +88,7 @@ def _measured_on(report: Report) -> dict[str, Report]:
     return {
         one.meta.machine.id: one
         for one in known_machines(report)
-        if one.meta and _has_measured(noted.record for noted in one.rows)
+        if _has_measured(noted.record for noted in one.rows)
     }
 
 

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from pytest_asperf.errors import ConfigError, printable, shown
 from pytest_asperf.hardware.machine import Gpu
-from pytest_asperf.records import schema_1, schema_2
 from pytest_asperf.records.codec import MALFORMED, decode, decode_as, encode
 from pytest_asperf.records.kinds import AnyRecord, Noted
 
@@ -116,7 +115,7 @@ class NightlyFacts:
 class Report:
     """A report of a session or a gate."""
 
-    meta: Meta | None  #: when, where and how it was run; None in files of early versions
+    meta: Meta  #: when, where and how it was run
     headline: tuple[str, ...]  #: the measuring conditions
     rows: tuple[Noted, ...]  #: the records, in the order they were noted
     gate: GateFacts | None = None  #: of a gate, its answer
@@ -136,23 +135,15 @@ def row_of(data: Mapping[str, Any]) -> Noted:
 
 
 def read(document: object, where: str) -> Report:
-    """The report in a JSON document of this or an earlier schema."""
+    """The report in a JSON document of this schema."""
     if not isinstance(document, dict) or "rows" not in document:
         raise unusable(f"{where} is not a report of pytest-asperf: it has no rows")
-    schema = document.get("schema")
-    if schema not in list(_ROWS):  # an object or a list is in no table
-        raise ConfigError(
-            f"{where} has schema {shown(schema, 80)}, and this version reads schema 1 to {SCHEMA}",
-            why="its keys may have another meaning",
-            remedy="use the version of pytest-asperf that wrote the file",
-        )
     head = read_head(document, where)
     listed = part(lambda: list(document["rows"]), where, "its head")
-    rows = []
-    for n, data in enumerate(listed, start=1):
-        rows.append(part(partial(_ROWS[schema], data), where, f"row {n}"))
-    found = tuple(row for row in rows if row is not None)
-    machines = head.meta.machines if head.meta else {}
+    found = tuple(
+        part(partial(row_of, data), where, f"row {n}") for n, data in enumerate(listed, start=1)
+    )
+    machines = head.meta.machines
     if machines and (lost := next((one for one in found if one.machine not in machines), None)):
         problem = (
             f"its head is not as pytest-asperf writes it: no machine {shown(lost.machine, 60)}"
@@ -162,35 +153,28 @@ def read(document: object, where: str) -> Report:
 
 
 def read_head(document: Mapping[str, Any], where: str) -> Report:
-    """A report without its records, which may be long; ConfigError if its head is malformed."""
+    """A report without its records, which may be long.
+
+    Raises:
+        ConfigError: it has another schema, or its head is malformed.
+    """
+    if (schema := document.get("schema")) != SCHEMA:
+        # No released version wrote an earlier schema, so none can be named to read the report.
+        is_earlier = type(schema) is int and 0 < schema < SCHEMA
+        again = "measure again; the earlier report stays as it is"
+        raise ConfigError(
+            f"{where} has schema {shown(schema, 80)}, and this version reads schema {SCHEMA}",
+            why="its keys may have another meaning",
+            remedy=again if is_earlier else "use the version of pytest-asperf that wrote it",
+        )
     head: Report = part(lambda: _head(document), where, "its head")
     return head
 
 
-def _row_of_schema_2(data: Mapping[str, Any]) -> Noted:
-    row = schema_2.worded(data) if isinstance(data.get("advice"), str) else data
-    return row_of(schema_2.upgraded(row))
-
-
-def _row_of_schema_1(data: Mapping[str, Any]) -> Noted | None:
-    row = schema_1.upgraded(data)
-    return None if row is None else _row_of_schema_2(row)
-
-
-#: The reader of a row, by the schema of its report.
-_ROWS: Final[Mapping[object, Callable[[Mapping[str, Any]], Noted | None]]] = {
-    1: _row_of_schema_1,
-    2: _row_of_schema_2,
-    SCHEMA: row_of,
-}
-
-
 def _head(document: Mapping[str, Any]) -> Report:
-    if document.get("schema") != SCHEMA:
-        document = schema_2.head(document)
-    meta, gate, nightly = (document.get(key) for key in ("meta", "gate", "nightly"))
+    gate, nightly = (document.get(key) for key in ("gate", "nightly"))
     return Report(
-        meta=decode(Meta, meta) if meta else None,
+        meta=decode(Meta, document["meta"]),
         headline=tuple(decode(str, line) for line in document["headline"]),
         rows=(),
         gate=None if gate is None else decode(GateFacts, gate),
@@ -216,7 +200,7 @@ def unusable(what: str) -> ConfigError:
 def of_each_machine(report: Report) -> list[Report]:
     """A report for each machine; one of a single machine as it is."""
     meta = report.meta
-    if meta is None or not meta.machines:
+    if not meta.machines:
         return [report]
     return [
         Report(
@@ -233,4 +217,4 @@ def known_machines(report: Report) -> list[Report]:
     every = of_each_machine(report)
     if every == [report]:
         return every
-    return [one for one in every if one.meta and one.meta.machine.id]
+    return [one for one in every if one.meta.machine.id]

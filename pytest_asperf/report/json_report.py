@@ -64,9 +64,9 @@ COLUMNS: Final = tuple(each.name for each in fields(Assertion))
 
 
 @contextmanager
-def named_as_run(meta: Meta | None) -> Iterator[None]:
+def named_as_run(meta: Meta) -> Iterator[None]:
     """Advice in a report of pytest names pytest's options, whoever reads the report."""
-    if meta is None or meta.command.startswith("asperf "):
+    if meta.command.startswith("asperf "):
         yield
         return
     outside = SETTING_NAMES.set(named_in_session)
@@ -108,7 +108,7 @@ def serialise(report: Mapping[str, object]) -> bytes:
 
 
 def assertions(rows: Iterable[Noted], meta: Meta | None) -> list[Assertion]:
-    """The verdicts among records, for a table."""
+    """The verdicts among records, for a table; without a session's facts they name no command."""
     return [
         _assertion(n, noted, meta) for n, noted in enumerate(rows) if noted.record.outcome != ""
     ]
@@ -134,7 +134,7 @@ def _assertion(number: int, noted: Noted, meta: Meta | None) -> Assertion:
         advice=line.advice,
         about=next(iter(line.about.values()), ""),
         excused=line.excused,
-        repeat=repeat(noted.test, meta),
+        repeat="" if meta is None else repeat(noted.test, meta),
     )
     return _with_figure(made, line.figures[0]) if line.figures else made
 
@@ -157,10 +157,8 @@ def _with_figure(made: Assertion, figure: JudgedFigure) -> Assertion:
     )
 
 
-def repeat(test: str, meta: Meta | None) -> str:
+def repeat(test: str, meta: Meta) -> str:
     """The command that measures this again: of a gate, all of it."""
-    if meta is None:  # a file of an earlier version
-        return ""
     words = ("asperf", "gate") if meta.command.startswith("asperf gate") else ("pytest", test)
     return shlex.join([*words, *meta.options])
 

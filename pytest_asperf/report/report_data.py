@@ -93,7 +93,7 @@ def read_report_file(path: Path) -> list[ReportData]:
     """The report in a file, as one of each machine.
 
     Raises:
-        ConfigError: it cannot be read, is no report, or one of a later version.
+        ConfigError: it cannot be read, is no report, or has another schema.
     """
     try:
         # Python's json accepts NaN and Infinity, which no report has.
@@ -110,10 +110,9 @@ def shown_reports(report: Report, *, name: str, where: str = "") -> list[ReportD
     parts = of_each_machine(report)
     if len(parts) == 1:
         return [shown_report(report, name=name, where=where)]
-    names = report.meta.machines if report.meta else ()
     return [
         replace(shown_report(one, name=own, where=where), whole=report)
-        for own, one in zip(names, parts, strict=True)
+        for own, one in zip(report.meta.machines, parts, strict=True)
     ]
 
 
@@ -140,8 +139,8 @@ def _shown(report: Report, name: str, where: str) -> ReportData:
     return ReportData(
         report,
         name,
-        report.meta.machine.hardware if report.meta else "",
-        tuple(_facts(report.meta)) if report.meta else (),
+        report.meta.machine.hardware,
+        tuple(_facts(report.meta)),
         report.headline,
         tuple(_with_series(line, measurements) for line in lines if line.outcome),
         tuple(measurements),
@@ -153,7 +152,7 @@ def _shown(report: Report, name: str, where: str) -> ReportData:
     )
 
 
-def _lines(noted: Noted, meta: Meta | None) -> list[Line]:
+def _lines(noted: Noted, meta: Meta) -> list[Line]:
     lines = [replace(line, series=series_of(line)) for line in lines_of(noted)]
     for line in lines:
         for pair in line.pairs.pairs if line.pairs else ():

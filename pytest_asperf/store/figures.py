@@ -23,7 +23,7 @@ from pytest_asperf.records.kinds import (
     SpeculationRecord,
     ThroughputRecord,
 )
-from pytest_asperf.records.report import Meta, Report, part, unusable
+from pytest_asperf.records.report import Meta, Report, part
 
 #: Unit of the natural logarithm of candidate / baseline, in time: above 0 is slower.
 LOG_RATIO: Final = "log ratio"
@@ -103,9 +103,9 @@ class _Row:
     around: tuple[tuple[str, str], ...]
 
 
-def origin_of(report: Report, where: str) -> Origin:
-    """The origin of a report; ConfigError names the place if it has none."""
-    meta = _meta(report, where)
+def origin_of(report: Report) -> Origin:
+    """The origin of a report."""
+    meta = report.meta
     own = meta.machine.id or _digest([meta.host, encode(meta.machine)])[:12]
     texts = (own, meta.host, meta.machine.hardware, meta.version)
     return Origin(*(printable(text, _LONGEST_FACT) for text in texts))
@@ -113,22 +113,16 @@ def origin_of(report: Report, where: str) -> Origin:
 
 def time_of(report: Report, where: str) -> float:
     """When a report's session began, seconds since the epoch."""
-    meta = _meta(report, where)
-    time: float = part(lambda: dt.datetime.fromisoformat(meta.time).timestamp(), where, "its time")
+    began = report.meta.time
+    time: float = part(lambda: dt.datetime.fromisoformat(began).timestamp(), where, "its time")
     return time
-
-
-def _meta(report: Report, where: str) -> Meta:
-    if report.meta is None:
-        raise unusable(f"{where} has no time and place of its measurement")
-    return report.meta
 
 
 def figures_of(report: Report, where: str) -> list[SeriesValue]:
     """The figures in a report's records; ConfigError names a record that is malformed."""
-    machine, meta = origin_of(report, where).machine, _meta(report, where)
+    machine = origin_of(report).machine
     broken = {noted.test for noted in report.rows if noted.record.outcome == _INVALID}
-    around = tuple(_around(meta))
+    around = tuple(_around(report.meta))
     found: dict[tuple[object, ...], SeriesValue] = {}
     for number, noted in enumerate(report.rows):
         test, outcome = printable(noted.test), str(noted.record.outcome)

@@ -82,7 +82,7 @@ class Store:
             StoreError: the store cannot be written.
         """
         report = read(document, where)
-        origin, began = origin_of(report, where), time_of(report, where)
+        origin, began = origin_of(report), time_of(report, where)
         figures = figures_of(report, where)
         session = draft if draft and kind == UNFINISHED else document_digest(document)
         with self._database.writing() as connection:

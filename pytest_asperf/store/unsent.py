@@ -40,6 +40,7 @@ class Kept:
     address: str  #: of the store, without a password
     recorded: Recorded | None = None  #: the store's result; None if the report is kept here instead
     sent: int = 0  #: how many earlier reports that were kept here are in the store now
+    refused: tuple[str, ...] = ()  #: remarks on reports that were kept here and cannot be read
     removed: int = 0  #: how many sessions were too old to stay
     error: StoreError | None = None  #: why it could not be stored
     path: Path | None = None  #: the file that it is kept in
@@ -65,6 +66,7 @@ class Kept:
         if self.sent:
             were = "reports that were" if self.sent > 1 else "report that was"
             yield f"sent {self.sent} {were} kept on this machine"
+        yield from self.refused
         if self.removed:
             yield f"removed {self.removed} old session{'s' * (self.removed != 1)}"
 
@@ -124,13 +126,13 @@ class GrowingReport:
                 recorded = store.record(document, kind=kind, draft=self._id)
                 self._draft_path.unlink(missing_ok=True)
                 recorded = replace(recorded, began=(*self._began, *recorded.began))
-                sent = send(store, self._draft_path.parent)
+                sent, refused = send(store, self._draft_path.parent)
                 history = (
                     store.history(read(document, "the report"), last=n_points) if n_points else ()
                 )
                 days = self.keep_days
                 removed = store.retain(time.time() - days * _DAY_S) if days else 0
-                return Kept(shown, recorded, sent, removed, history=tuple(history))
+                return Kept(shown, recorded, sent, refused, removed, history=tuple(history))
         except StoreError as error:
             path = self._draft_path.with_stem(document_digest(document))
             self._wait(document, kind, path)
@@ -152,13 +154,13 @@ def unsent_folder(cache: Path, address: str) -> Path:
     return cache / "unsent" / digest[:12]
 
 
-def send(store: Store, folder: Path) -> int:
-    """Store the reports that wait in a folder; how many.
+def send(store: Store, folder: Path) -> tuple[int, tuple[str, ...]]:
+    """Store the reports that wait in a folder; how many, and remarks on those that cannot be read.
 
     Several sessions may do so at once: a report that is there already is not stored again. A file
     that is no report gets another name, so that it is not tried again.
     """
-    sent = 0
+    sent, refused = 0, list[str]()
     for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
         try:
             kept = json.loads(path.read_text(encoding="utf-8"))
@@ -170,9 +172,11 @@ def send(store: Store, folder: Path) -> int:
             )
         except FileNotFoundError:
             continue  # another session has sent it
-        except (ValueError, TypeError, KeyError, ConfigError):
-            path.replace(path.with_suffix(".refused"))
+        except (ValueError, TypeError, KeyError, ConfigError) as error:
+            problem = error.what if isinstance(error, ConfigError) else f"{path} is no report"
+            moved = path.replace(path.with_suffix(".refused"))
+            refused.append(f"not sent: {problem}; it is kept as {moved.name}")
             continue
         sent += recorded.is_new
         path.unlink(missing_ok=True)
-    return sent
+    return sent, tuple(refused)

@@ -117,6 +117,7 @@ def test_sessions_are_listed(nights: Path, run_asperf: RunAsperf) -> None:
         (("--store", "h.db", "import", "no.json"), "no.json cannot be read: No such file"),
         (("--store", "h.db", "import", "h.db"), "h.db is not JSON: "),
         (("--store", "new.db", "import", "bad.json"), "bad.json has schema None, and this version"),
+        (("--store", "new.db", "import", "old.jsonl"), "old.jsonl, line 2 has schema 2, and this"),
         (("--store", "h.db", "export", "no/x"), "cannot write no/x: No such file"),
     ],
 )
@@ -131,6 +132,8 @@ def test_what_cannot_be_done_is_said(
     monkeypatch.chdir(tmp_path)
     open_store("h.db").__exit__(None, None, None)
     (tmp_path / "bad.json").write_text('{"rows": []}')
+    lines = (json.dumps({"document": night() | {"schema": n}}) for n in (3, 2))
+    (tmp_path / "old.jsonl").write_text("\n".join(lines))
     done = run_asperf("history", *words)
     assert done.returncode == 3
     assert says in done.stderr

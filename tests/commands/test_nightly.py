@@ -6,7 +6,9 @@ import json
 import math
 import random
 import re
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +165,23 @@ def test_nights_that_are_missing_or_broken_are_said_and_notified(nightly: Comman
     assert "only 0 of 1 checks were measured" in done.stdout
     assert "not notified: no-such-program: No such file" in done.stderr
     assert len(_stored()) == 3
+
+
+def test_a_night_of_an_earlier_schema_is_said_and_kept(nightly: Command) -> None:
+    """The run is measured without it; its figures, which the store has, go on with their series."""
+    nightly("old", "watched", *_WORDS)
+    _replace_by_earlier(1)
+    earlier = json.dumps(_stored()[0] | {"schema": 2})
+    with closing(sqlite3.connect("h.db")) as database, database:
+        database.execute("UPDATE asperf_session SET document = ?", (earlier,))
+    done = nightly("old", "watched", *_WORDS)
+    assert done.exit_code == 0, done.output
+    assert ": first run that can be read, nothing got slower" in done.stdout
+    assert "not compared with 1 earlier run of the store: session " in done.stdout
+    assert "has schema 2, and this version reads schema 3" in done.stdout
+    assert "2 of 10 runs" in done.stdout
+    assert json.dumps(_stored()[0]) == earlier
+    assert "first run" not in nightly("old", "watched", *_WORDS).stdout
 
 
 def test_two_at_once_are_refused(nightly: Command) -> None:

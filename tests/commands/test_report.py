@@ -2,10 +2,12 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pytest_asperf.errors import Advice
 from tests.commands.conftest import ScriptedCommand
 from tests.report import sample_reports as samples
 
@@ -46,8 +48,10 @@ def test_a_remedy_names_the_option_of_the_session(
     scripted_command: ScriptedCommand, form: str
 ) -> None:
     """A reader can add it to the command that repeats the test."""
-    earlier = Path(samples.__file__).parent / "data" / "schema_2.json"
-    done = scripted_command("report", str(earlier))("--report", f"{form}:-")
+    advice = Advice("measure 5 chunks", chunks=5)
+    undecided = replace(samples.below("ΔPPL", 0.01, 0.01), advice=(advice,))
+    Path("r.json").write_text(json.dumps(samples.report([("t", undecided)])))
+    done = scripted_command("report", "r.json")("--report", f"{form}:-")
     assert done.exit_code == 0, done.output
     assert "measure 5 chunks: --asperf-chunks=5" in done.output
 
@@ -66,16 +70,16 @@ def test_other_formats_are_made_of_a_stored_report(
     assert "did you mean 'csv'" in report("--report", "cvs:x").output
 
 
+_EMPTY = json.dumps(samples.report([]))
+
+
 @pytest.mark.parametrize(
     ("text", "page", "says"),
     [
         ("{}", "page.html", "it has no rows"),
-        (
-            '{"schema": 1, "headline": [], "rows": []}',
-            "none/page.html",
-            "its folder does not exist",
-        ),
-        ('{"schema": 1, "headline": [], "rows": []}', ".", "it is a folder"),
+        ('{"schema": 2, "rows": []}', "page.html", "has schema 2, and this version reads schema 3"),
+        (_EMPTY, "none/page.html", "its folder does not exist"),
+        (_EMPTY, ".", "it is a folder"),
     ],
 )
 def test_a_page_that_cannot_be_made_is_an_error(

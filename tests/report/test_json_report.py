@@ -9,16 +9,18 @@ import pytest
 from pytest_asperf.hardware.in_force import Hardware
 from pytest_asperf.hardware.machine import Machine
 from pytest_asperf.records.kinds import Noted
-from pytest_asperf.records.report import SCHEMA, Report
+from pytest_asperf.records.report import SCHEMA, Meta, Report
 from pytest_asperf.report.json_report import document, serialise
 from pytest_asperf.report.session_meta import SessionMeta
 from tests.report import sample_reports as samples
+
+_META = Meta(version="0.1.0")
 
 
 def test_the_document() -> None:
     """It is versioned, has the session's facts, and has each row under its test."""
     noted = (Noted("test_x.py::test_y", samples.rates("μ:Q8_0")),)
-    whole = Report(meta=None, headline=("asperf: live",), rows=noted)
+    whole = Report(meta=_META, headline=("asperf: live",), rows=noted)
     written = json.loads(serialise(document(whole)))
     assert written["schema"] == SCHEMA
     assert written["headline"] == ["asperf: live"]
@@ -41,7 +43,7 @@ def test_the_schema_and_the_page_are_those_of_the_types() -> None:
 def test_what_json_has_no_word_for_is_refused(number: float) -> None:
     """NaN in a report would be a file that other programs cannot read."""
     record = replace(samples.speculation("d → t", 0.1, 3.0), alone_rate=None, drafting=number)
-    whole = Report(meta=None, headline=(), rows=(Noted("t", record),))
+    whole = Report(meta=_META, headline=(), rows=(Noted("t", record),))
     with pytest.raises(ValueError, match="JSON compliant"):
         serialise(document(whole))
 

@@ -1,5 +1,4 @@
 import json
-from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -9,12 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_asperf.errors import ConfigError
-from pytest_asperf.records.kinds import ran_of
 from pytest_asperf.report.formats import WRITERS
-from pytest_asperf.report.json_report import WORDS
-from pytest_asperf.report.lines import first_line
 from pytest_asperf.report.report_data import read_report_file
-from pytest_asperf.store.figures import figures_of
 from tests.report import sample_reports as samples
 
 
@@ -86,16 +81,6 @@ def test_alike_graphics_cards_are_counted() -> None:
     assert "2 x H100, L4" in facts["machine"]
 
 
-def test_a_report_of_an_early_version_is_read_with_what_it_has() -> None:
-    """It has no facts of the session, no assertions table and no command."""
-    document = samples.whole()
-    document["meta"] = None
-    del document["assertions"], document["measurements"]
-    data = samples.shown(document, "old.json")
-    assert data.facts == ()
-    assert [claim.repeat for claim in data.claims] == [""] * 7
-
-
 def test_a_cell_that_could_not_be_run_is_read() -> None:
     """It is no pass, and has its reason."""
     data = samples.read([("tg16 fake", samples.gate(1.001)), ("pp16 fake", samples.not_run())])
@@ -106,6 +91,10 @@ def test_a_cell_that_could_not_be_run_is_read() -> None:
     assert data.claims[1].measured == "it refused"
 
 
+#: A report whose one row is a number.
+_WITH_A_NUMBER = json.dumps(samples.report([]) | {"rows": [4]})
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -113,11 +102,13 @@ def test_a_cell_that_could_not_be_run_is_read() -> None:
         ('{"a": NaN}', "NaN is not JSON"),
         ("[1]", "is not a report of pytest-asperf"),
         ('{"benchmarks": []}', "is not a report of pytest-asperf"),
-        ('{"schema": 4, "rows": []}', "has schema 4, and this version reads schema 1 to 3"),
+        ('{"schema": 4, "rows": []}', "has schema 4, and this version reads schema 3"),
+        ('{"schema": [3], "rows": []}', "has schema [3], and this version reads schema 3"),
+        ('{"schema": true, "rows": []}', "has schema True, and this version reads schema 3"),
         ('{"rows": []}', "has schema None"),
-        ('{"schema": 2, "rows": []}', "its head is not as pytest-asperf writes it: 'headline' is"),
-        ('{"schema": 1, "headline": [], "rows": [4]}', "row 1 is not as pytest-asperf writes it"),
-        ('{"schema": 2, "headline": [], "rows": [4]}', "row 1 is not as pytest-asperf writes it"),
+        ('{"schema": 3, "rows": []}', "its head is not as pytest-asperf writes it: 'meta' is"),
+        ('{"schema": 3, "meta": null, "headline": [], "rows": []}', "its head is not as"),
+        (_WITH_A_NUMBER, "row 1 is not as pytest-asperf writes it"),
         ("[" * 200_000, "is not JSON"),
     ],
 )
@@ -129,6 +120,21 @@ def test_what_is_no_report_of_ours_is_refused(tmp_path: Path, text: str, says: s
         read_report_file(path)
     assert refused.value.what.startswith(str(path))
     assert says in refused.value.what
+
+
+@pytest.mark.parametrize("schema", [1, 2])
+def test_a_report_of_an_earlier_schema_is_refused(tmp_path: Path, schema: int) -> None:
+    """The error names the file, its schema and the remedy, and the file is unchanged."""
+    path = tmp_path / "r.json"
+    earlier = json.dumps(samples.whole() | {"schema": schema})
+    path.write_text(earlier)
+    with pytest.raises(ConfigError) as refused:
+        read_report_file(path)
+    assert str(refused.value).startswith(
+        f"{path} has schema {schema}, and this version reads schema 3"
+    )
+    assert "measure again; the earlier report stays as it is" in str(refused.value)
+    assert path.read_text() == earlier
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -201,91 +207,3 @@ def test_a_damaged_report_is_refused_or_shown(data: st.DataObject) -> None:
         report = samples.shown(document)
         for form, writer in WRITERS.items():
             assert form == "json" or writer([report])
-
-
-EARLIER = Path(__file__).parent / "data" / "schema_1.json"
-SCHEMA_2 = EARLIER.with_name("schema_2.json")
-
-
-def test_a_report_of_schema_1_is_read() -> None:
-    """Each of its rows has its kind again, with the figures and the names that it was written with.
-
-    A session of version 0.1.0 wrote the file; long lists were shortened.
-    """
-    (report,) = read_report_file(EARLIER)
-    kinds = [noted.record.kind for noted in report.whole.rows]
-    assert Counter(kinds) == {
-        "throughput": 2,
-        "memory": 1,
-        "quant": 1,
-        "speculation": 1,
-        "energy": 1,
-        "verdict": 5,
-        "broken": 1,
-    }
-    by_subject = {line.subject: line for line in (*report.measurements, *report.claims)}
-    for row in json.loads(EARLIER.read_text("utf-8"))["rows"]:
-        line = by_subject[row["subject"]]
-        for key in ("basis", "threshold", "outcome", "note", "measured") if row["raw"] else ():
-            # Schema 1 had the energy without that of the idle machine only by rail.
-            is_known = (row["subject"], key) != ("jtg8", "measured")
-            assert getattr(line, key) == row[key] or not is_known, (row["subject"], key)
-    assert by_subject["t.py::test_hot"].advice == "let it cool"
-    pairs = by_subject["Q4_K_M / F16 in tg16 of asperf-target"].pairs
-    assert pairs
-    assert [ran.quant for ran in pairs.ran] == ["F16", "Q4_K_M"]
-    assert {ran.name for ran in pairs.ran} == {"asperf-target"}
-
-
-def test_a_report_of_schema_2_is_read() -> None:
-    """Each row has the words and the facts that it was written with, under today's keys.
-
-    Sessions and a nightly gate of version 0.1.0 wrote the file; long lists were shortened.
-    """
-    (report,) = read_report_file(SCHEMA_2)
-    written = json.loads(SCHEMA_2.read_text("utf-8"))
-    assert len(report.whole.rows) == len(written["rows"])
-    for row, noted in zip(written["rows"], report.whole.rows, strict=True):
-        line = first_line(noted)
-        words = {key: getattr(line, key) for key in WORDS}
-        assert words == {key: row[key] for key in WORDS}
-        for old, ran in zip(_ran(row), ran_of(noted.record), strict=True):
-            assert (ran.spec, ran.quant) == (old["address"], old["level"])
-            assert ran.described == old["described"]
-    gate, nightly = report.whole.gate, report.whole.nightly
-    assert gate
-    assert nightly
-    assert [check.workload for check in gate.checks] == [
-        c["workload"] for c in written["gate"]["cells"]
-    ]
-    assert [left.check for left in gate.left_out] == [
-        c["what"] for c in written["gate"]["left_out"]
-    ]
-    assert nightly.answer == written["night"]["said"]
-    assert nightly.facts["fixed baseline"] == written["night"]["facts"]["anchor"]
-
-
-def _ran(row: dict[str, Any]) -> list[dict[str, Any]]:
-    """The run records of a row of schema 2."""
-    if row["kind"] == "verdict":
-        return row["compared"]["ran"] if row["compared"] else []
-    return [row["ran"]]
-
-
-@pytest.mark.parametrize("path", [EARLIER, SCHEMA_2], ids=lambda path: path.stem)
-def test_an_earlier_report_is_written_in_todays_form(path: Path) -> None:
-    """With every record as it was read, and valid by the schema."""
-    (report,) = read_report_file(path)
-    made = json.loads(WRITERS["json"]([report]))
-    samples.check_schema(made)
-    assert samples.shown(made).whole == report.whole
-
-
-def test_a_report_of_schema_1_adds_to_the_series_that_it_began() -> None:
-    """A history with earlier reports continues their series."""
-    (report,) = read_report_file(EARLIER)
-    found = {one.key.metric: one for one in figures_of(report.whole, "r")}
-    assert found["tg16 ratio"].key.model == "asperf-target:F16 / asperf-target:Q4_K_M"
-    assert found["tg16"].value == pytest.approx(1369.6453882963378)
-    assert found["ppl ratio"].key.anchor.startswith("llama-cpp-python 0.3.36, ggml commit ")
-    assert {one.unit for one in (each.key for each in found.values())} >= {"J/token", "bytes"}

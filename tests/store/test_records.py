@@ -204,7 +204,8 @@ def _infinite() -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("document", "says"),
     [
-        (night() | {"meta": None}, "r.json has no time and place of its measurement"),
+        (night() | {"meta": None}, "r.json: its head is not as pytest-asperf writes it: None is"),
+        (night(rate(1)) | {"schema": 2}, "r.json has schema 2, and this version reads schema 3"),
         (night(_infinite()), "row 1 is not as pytest-asperf writes it: inf is not a number"),
         (night(rate(1), time="soon"), "its time is not"),
         (night({"test": "t"}), "row 1 is not as pytest-asperf writes it: 'kind' is missing"),

@@ -31,7 +31,7 @@ def test_a_report_waits_for_its_own_store(tmp_path: Path) -> None:
     other = str(tmp_path / "h.db")
     assert GrowingReport(other, tmp_path).finish(night(rate(1)), kind="session").sent == 0
     with open_store(str(tmp_path / "later.db")) as store:
-        assert (send(store, waiting), send(store, waiting)) == (1, 0)
+        assert [send(store, waiting), send(store, waiting)] == [(1, ()), (0, ())]
         assert [one.kind for one in store.sessions()] == ["gate"]
     assert not list(waiting.iterdir())
 
@@ -43,9 +43,21 @@ def test_where_nothing_can_be_kept_it_is_an_error(tmp_path: Path) -> None:
         GrowingReport(DOWN, tmp_path / "cache").finish(NIGHT, kind="session")
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"kind": "gate"}', '{"kind": "x", "document": {}}'])
-def test_a_file_that_is_no_report_holds_up_no_other(text: str, tmp_path: Path) -> None:
-    """Another program's file stays under another name, and is not tried again."""
+_EARLIER = json.dumps({"kind": "x", "document": NIGHT | {"schema": 2}})
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "is no report"),
+        ("[]", "is no report"),
+        ('{"kind": "gate"}', "is no report"),
+        ('{"kind": "x", "document": {}}', "is not a report of pytest-asperf: it has no rows"),
+        (_EARLIER, "has schema 2, and this version reads schema 3"),
+    ],
+)
+def test_a_file_that_is_no_report_holds_up_no_other(text: str, says: str, tmp_path: Path) -> None:
+    """A file that cannot be read is named, stays under another name, and is not tried again."""
     address = str(tmp_path / "h.db")
     folder = unsent_folder(tmp_path, address)
     folder.mkdir(parents=True)
@@ -53,7 +65,11 @@ def test_a_file_that_is_no_report_holds_up_no_other(text: str, tmp_path: Path) -
     kept = GrowingReport(address, tmp_path).finish(NIGHT, kind="session")
     assert kept.recorded is not None
     assert (kept.recorded.is_new, kept.sent) == (True, 0)
+    (remark,) = kept.refused
+    assert remark == f"not sent: {folder / 'x.json'} {says}; it is kept as x.refused"
+    assert remark in kept.lines()
     assert [path.name for path in folder.iterdir()] == ["x.refused"]
+    assert (folder / "x.refused").read_text() == text
 
 
 def _kept(address: str) -> list[tuple[str, int]]:
@@ -89,7 +105,7 @@ def test_a_report_that_grows_outlives_its_store(tmp_path: Path) -> None:
         other.rollback()
     assert len(list(waiting.iterdir())) == 1
     with open_store(address) as store:  # another session
-        assert send(store, waiting) == 1
+        assert send(store, waiting) == (1, ())
     assert _kept(address) == [("unfinished", 2)]
     growing.update(night(rate(100), rate(90, threads=2), rate(1, threads=3)))
     assert len(list(waiting.iterdir())) == 1
