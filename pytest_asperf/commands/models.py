@@ -17,8 +17,10 @@ from pytest_asperf.commands.options import Group, end, reports, settings, writte
 from pytest_asperf.commands.project import open_project
 from pytest_asperf.config.setting_rules import ReportTarget
 from pytest_asperf.config.spec import ModelSpec
-from pytest_asperf.errors import printable
+from pytest_asperf.config.text_file import UnreadableTextError, read_json_table
+from pytest_asperf.errors import ModelError, printable
 from pytest_asperf.modelfiles.cache import CacheEntry, discard, entries
+from pytest_asperf.modelfiles.causal import require_causal_folder
 from pytest_asperf.modelfiles.hub_cache import shipped_models
 from pytest_asperf.report.sections import CheckLine, Section
 
@@ -60,7 +62,12 @@ def _listed(
                 if spec.pipeline
                 else [],
                 "sources": [
-                    {"kind": kind, "path": path, "exists": path.exists()}
+                    {
+                        "kind": kind,
+                        "path": path,
+                        "exists": path.exists(),
+                        "problem": error.what if (error := _unusable(path)) else None,
+                    }
                     for path, kind in _paths(spec, is_shipped=spec in shipped)
                 ],
             }
@@ -208,7 +215,25 @@ def _paths(spec: ModelSpec, *, is_shipped: bool) -> Iterator[tuple[Path, str]]:
 
 
 def _source(path: Path, name: str) -> CheckLine:
+    if error := _unusable(path):
+        return CheckLine(name, "warning", printable(error.what), printable(error.remedy))
     if path.exists():
         return CheckLine(name, "ok", printable(path))
     remedy = "reinstall pytest-asperf" if name == "shipped" else "correct the path in [tool.asperf]"
     return CheckLine(name, "warning", f"does not exist: {printable(path)}", remedy)
+
+
+def _unusable(path: Path) -> ModelError | None:
+    """The reason why a source cannot be measured, as far as its header shows."""
+    from pytest_asperf.modelfiles.gguf_read import inspect_gguf  # numpy
+
+    try:
+        if path.suffix == ".gguf" and path.exists():
+            inspect_gguf(path)
+        elif (path / "config.json").is_file():
+            require_causal_folder(path, read_json_table(path / "config.json"))
+    except ModelError as error:
+        return error
+    except UnreadableTextError as error:
+        return ModelError(f"{path / 'config.json'} {error}", remedy="fetch the folder again")
+    return None

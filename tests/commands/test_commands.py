@@ -300,7 +300,7 @@ def test_models_and_builds_are_listed_as_json(asperf_with_tiny: Asperf) -> None:
     first, *shipped = listed["models"]
     tiny = str(asperf_with_tiny.folder / "tiny")
     assert first["name"] == "tiny"
-    assert first["sources"] == [{"kind": "hf", "path": tiny, "exists": True}]
+    assert first["sources"] == [{"kind": "hf", "path": tiny, "exists": True, "problem": None}]
     assert all(model["shipped"] for model in shipped)
     assert listed["cached"] == []
     with (asperf_with_tiny.folder / "asperf.toml").open("a") as config:

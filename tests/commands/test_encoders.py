@@ -53,3 +53,26 @@ def test_a_gate_lists_the_checks_that_have_a_meaning_for_it(
     done = run_asperf("gate", "current", "current", f"--model={model}", "--list")
     assert "every other check of bert.gguf: it is an encoder" in done.stdout
     assert [line.split()[0] for line in done.stdout.splitlines()[-2:]] == ["embeddings", "memory"]
+
+
+def test_the_list_of_models_has_the_reason(
+    run_asperf: Callable[..., Ended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An encoder, an encoder-decoder and a folder of one are no sources that are fine."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ASPERF_CACHE", str(tmp_path / "cache"))
+    for arch in ("bert", "t5"):
+        write_gguf(tmp_path / f"{arch}.gguf", arch=arch)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder/config.json").write_text(json.dumps({"model_type": "bert"}))
+    (tmp_path / "asperf.toml").write_text(
+        '[models.a]\ngguf = "bert.gguf"\n[models.b]\nfiles = { F16 = "t5.gguf" }\n'
+        '[models.c]\nhf = "folder"\n'
+    )
+    shown = " ".join(run_asperf("models").stdout.split())
+    assert "bert.gguf is an encoder, which does not continue a text" in shown
+    assert "t5.gguf is an encoder-decoder, which does not continue a text" in shown
+    assert "config.json is of an encoder, which does not continue a text" in shown
+    listed = json.loads(run_asperf("models", "list", "--report=json:-").stdout)["models"]
+    problems = [source["problem"] for model in listed[:3] for source in model["sources"]]
+    assert all("does not continue a text" in problem for problem in problems), problems
