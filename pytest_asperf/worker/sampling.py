@@ -18,8 +18,10 @@ _CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyz ,.")
 _MOST_SHOWN: Final = 20
 _FIXED: Final = 0.9
 _MOST: Final = math.log(1e5)
-#: Tokens that are drawn, or looked at in a reply, for it.
+#: Tokens that are drawn for it from one flat row.
 DRAWN: Final = 64
+#: Sampled tokens after which texts are too predictable to show it.
+_MOST_SAMPLED: Final = 256
 
 
 class Variety:
@@ -33,8 +35,8 @@ class Variety:
         self._log, self._n, self._n_likeliest, self._expected = 0.0, 0, 0, 0.0
 
     def is_open(self) -> bool:
-        """True if tokens are not shown to vary, and few have been counted."""
-        return not self.is_shown and self._n < DRAWN
+        """True if tokens are not shown to vary, and more of them may do so."""
+        return not self.is_shown and self._n < _MOST_SAMPLED
 
     @property
     def is_shown(self) -> bool:

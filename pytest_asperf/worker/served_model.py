@@ -7,9 +7,9 @@ defaults. Tokens are counted by the server, never by the events of its stream.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -53,6 +53,9 @@ _TRIES: Final = 4
 _BURST_SHARE: Final = 0.1
 #: Tokens of a sampled answer that show what its samplers allow.
 _FEW_TOKENS: Final = 6
+#: Further answers that show it, and their tokens: those after a new prompt are the least
+#: predictable ones.
+_MOST_ANSWERS, _SHORT_ANSWER = 24, 16
 #: By the way of sampling: the fields of llama-server's requests.
 _SAMPLING: Final[dict[str, Facts]] = {
     TOP_K_OFF: {"top_k": 0, "top_p": TOP_P, "min_p": MIN_P, "temperature": TEMPERATURE},
@@ -206,8 +209,14 @@ class ServedModel(LoadedModel):
             if work.sampled == BY_GRAMMAR:
                 require_grammatical("".join(answer.reply.text for answer in answers))
             if work.sampled == TOP_K_OFF and self._variety.is_open():
-                text = answers[0].reply.text
-                _require_sampled(self._variety, self.probabilities, prompts[0], text)
+                drawn = (self.prompts.draw(work.text, _SHORT_PROMPT) for _ in range(_MOST_ANSWERS))
+                further = (
+                    (p, self.checked(record).reply.text)
+                    for p in drawn
+                    for record in self._sent([p], seeds[:1], _SHORT_ANSWER, work.sampled)
+                )
+                timed = (prompts[0], answers[0].reply.text)
+                _require_sampled(self._variety, self.probabilities, chain([timed], further))
             texts = [answer.reply.text for answer in answers]
             sizes, self._asked = [n_output] * len(texts), work
             self.answered = [*zip(prompts, seeds, sizes, texts, strict=True)]
@@ -331,20 +340,29 @@ class ServedModel(LoadedModel):
         return self.probabilities.logits(tokens, first)
 
 
-def _require_sampled(variety: Variety, shown: TokenProbabilities, prompt: str, text: str) -> None:
-    """Reject a timed answer whose tokens are nearly all the likeliest, or unlikely, ones."""
+def _require_sampled(
+    variety: Variety, shown: TokenProbabilities, answers: Iterable[tuple[str, str]]
+) -> None:
+    """Reject sampled answers whose tokens are nearly all the likeliest, or unlikely, ones.
+
+    A short or predictable answer shows too little, and a process may have to give only one: the
+    next one is looked at until it is settled.
+    """
     from .logits import is_allowed, likeliest_share  # noqa: PLC0415  # it brings numpy
 
-    n_others = n = 0
-    for token, row in shown.following(prompt, text):
-        variety.add(likeliest_share(row), is_likeliest=int(row.argmax()) == token)
-        n, n_others = n + 1, n_others + (not is_allowed(row, token))
-        if n >= _FEW_TOKENS and not variety.is_open():
-            break
-    if n_others > n // 2 >= 2:
-        raise RefusalError(
-            "sampling", f"{n_others} of {n} sampled tokens are less likely than min-p allows"
-        )
+    for prompt, text in answers:
+        n_others = n = 0
+        for token, row in shown.following(prompt, text):
+            variety.add(likeliest_share(row), is_likeliest=int(row.argmax()) == token)
+            n, n_others = n + 1, n_others + (not is_allowed(row, token))
+            if n >= _FEW_TOKENS and not variety.is_open():
+                break
+        if n_others > n // 2 >= 2:
+            raise RefusalError(
+                "sampling", f"{n_others} of {n} sampled tokens are less likely than min-p allows"
+            )
+        if not variety.is_open():
+            return
 
 
 def _sampling(sampled: str, *, is_possible: bool) -> Facts:

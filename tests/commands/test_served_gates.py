@@ -88,10 +88,16 @@ def test_a_reply_that_the_grammar_does_not_allow_fails(gate: Callable[..., str])
     assert "does not allow" in printed
 
 
-def test_sampling_that_chooses_the_likeliest_token_fails(gate: Callable[..., str]) -> None:
-    """The server's own log-probabilities say how often another one is sampled."""
-    printed = gate("samples_the_likeliest", "tg64@topk0")
-    assert "FAIL tg64@topk0 " in printed
+@pytest.mark.parametrize("n_tokens", [4, 64])
+def test_sampling_that_chooses_the_likeliest_token_fails(
+    gate: Callable[..., str], n_tokens: int
+) -> None:
+    """The server's own log-probabilities say how often another one is sampled.
+
+    Each try of a failed candidate times one answer, which is too short or predictable to show it.
+    """
+    printed = gate("samples_the_likeliest", f"tg{n_tokens}@topk0")
+    assert f"FAIL tg{n_tokens}@topk0 " in printed
     assert "sampled tokens are the likeliest ones, of which" in printed
 
 
