@@ -214,7 +214,7 @@ class CellCost:
     @property
     def seconds(self) -> float:
         """Seconds of its pairs."""
-        return self.pairs * (self.known.pair_s or 0.0)
+        return self.pairs * self.known.pair_s
 
 
 def expected_costs(
@@ -227,13 +227,12 @@ def expected_costs(
         calibrations: those of this machine, the latest last.
         budget: names the accepted slowdown, and how many pairs are allowed.
     """
-    usable = [c for c in calibrations if c.pair_s and budget.is_gate]
-    if not usable:
+    if not (calibrations and budget.is_gate):
         return {}
     timed = {cell: cell.workload for cell in cells if isinstance(cell.workload, Workload)}
     costs = {}
     for cell, workload in timed.items():
-        known = max(usable, key=lambda c: _likeness(c, cell, workload))  # used at once
+        known = max(calibrations, key=lambda c: _likeness(c, cell, workload))  # used at once
         pairs = max(budget.min_pairs, pairs_deciding(known.spread, budget.tolerance))
         is_own = known.workload == workload.name
         costs[cell] = CellCost(min(budget.max_pairs, pairs), known, is_own)

@@ -49,7 +49,7 @@ class Calibration:
     load_sd: float | None
     pairs: int
     measured_on: str  #: the day, ISO 8601
-    pair_s: float | None = None  #: seconds per pair, None in files of an earlier version
+    pair_s: float  #: seconds per pair
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,13 +151,11 @@ def _calibration(data: object) -> Calibration | None:
         found = Calibration(**data)  # type: ignore[arg-type]  # other types raise below
         dt.date.fromisoformat(found.measured_on)
         words = (found.workload, found.engine, found.model, found.model_sha256)
-        optional = (found.load_sd or 0.0, found.pair_s or 0.0)
-        figures = (found.spread, found.position, found.pairs, *optional)
+        figures = (found.spread, found.position, found.pairs, found.load_sd or 0.0, found.pair_s)
         bounds = (found.position_low, found.position_high)
         sound = all(isinstance(word, str) for word in words) and not math.isnan(sum(bounds))
         sound = sound and all(map(math.isfinite, figures))
-        # Earlier versions kept calibrations of a busy machine.
-        sound = sound and found.spread >= 0 <= (found.pair_s or 0.0) and is_fit(found.spread)
+        sound = sound and found.spread >= 0 < found.pair_s and is_fit(found.spread)
     except (TypeError, ValueError, OverflowError):
         return None
     return found if sound else None

@@ -120,7 +120,7 @@ def test_a_spread_that_no_gate_can_use_is_not_kept(
 @pytest.mark.parametrize(("spread", "state"), [(0.01, "ok"), (0.2, "warning")])
 def test_what_gates_accept_is_held_against_what_can_be_decided(spread: float, state: str) -> None:
     """A machine that cannot decide the tolerance in use is no `ok`."""
-    found = Calibration("tg32", "e", "m", "a", spread, 0, 0, 0, None, 20, "2026-01-02")
+    found = Calibration("tg32", "e", "m", "a", spread, 0, 0, 0, None, 20, "2026-01-02", 0.5)
     checks = {check.name: check for check in calibration_section(found, 0.05).checks}
     assert checks["detectable"].state == state
     assert bool(checks["detectable"].remedy) == (state == "warning")
@@ -128,7 +128,7 @@ def test_what_gates_accept_is_held_against_what_can_be_decided(spread: float, st
 
 def test_large_shares_have_no_exponent() -> None:
     """720 % is 720 %, and so are small values."""
-    found = Calibration("tg32", "e", "m", "a", 1.49, 0, 0, 0, 72.0, 20, "2026-01-02")
+    found = Calibration("tg32", "e", "m", "a", 1.49, 0, 0, 0, 72.0, 20, "2026-01-02", 0.5)
     told = " ".join(check.detail for check in calibration_section(found, 0.05).checks)
     assert "149 % from pair to pair" in told
     assert "7200 % from load to load" in told
@@ -152,21 +152,9 @@ def test_the_cost_of_the_default_gate_is_told(calibrate: Command, book: NoiseSto
     done = calibrate("--pairs", "7", "--workload", "tg128")
     assert done.exit_code == 0, done.output
     (kept,) = book.calibrations
-    assert kept.pair_s is not None
     assert kept.pair_s > 0
     told = done.output.partition("the default gate")[2]
     assert "s for 4 timed checks, 5 pairs a check at" in told
     assert "tg128 0 %" in told
     assert "3 of them assumed to be like it" in told
     assert "12 checks that are not timed" in told
-
-
-def test_a_calibration_of_an_earlier_version_is_still_used(
-    calibrate: Command, book: NoiseStore
-) -> None:
-    """It has no time of a pair: verdicts use it, and no cost is computed from it."""
-    calibrate("--pairs", "5")
-    book.keep([replace(known, pair_s=None) for known in book.calibrations])
-    record = next((calibrate.folder / "cache" / "hardware").glob("noise*"))
-    record.write_text(record.read_text().replace(', "pair_s": null', ""))
-    assert len(book.calibrations) == 1

@@ -18,9 +18,9 @@ PPL = GateCell(REF, GateCheck.PPL)
 BUDGET = Budget(0.05, 60, 300.0, seed=1)
 
 
-def _known(workload: str, spread: float, pair_s: float | None = 0.5) -> Calibration:
+def _known(workload: str, spread: float) -> Calibration:
     nothing = (0.0, -0.1, 0.1, None, 20)
-    return Calibration(workload, "e", "m", "aa", spread, *nothing, "2026-01-02", pair_s)
+    return Calibration(workload, "e", "m", "aa", spread, *nothing, "2026-01-02", 0.5)
 
 
 @pytest.mark.parametrize("spread", [0.001, 0.02, 0.05])
@@ -59,6 +59,5 @@ def test_the_sentence_says_what_it_rests_on() -> None:
 
 
 def test_without_usable_noise_nothing_is_said() -> None:
-    """No calibration, or none with the time of a pair, gives no estimate."""
+    """Without a calibration there is no estimate."""
     assert cost_text((TG,), expected_costs((TG,), [], BUDGET)) == ""
-    assert expected_costs((TG,), [_known("tg128", 0.02, None)], BUDGET) == {}

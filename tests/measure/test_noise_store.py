@@ -28,6 +28,7 @@ FOUND = Calibration(
     load_sd=0.01,
     pairs=20,
     measured_on="2026-01-02",
+    pair_s=0.5,
 )
 
 
@@ -110,10 +111,11 @@ def test_a_broken_file_counts_as_nothing_known(tmp_path: Path, text: str) -> Non
         ("spread", "wide"),
         ("spread", -1),
         ("spread", 1e6),
-        ("spread", 1.49),  # kept by earlier versions: 720 % in 20 pairs
+        ("spread", 1.49),  # 720 % in 20 pairs
         ("spread", 0.28),
         ("position", 10**400),
         ("pairs", None),
+        ("pair_s", None),
         ("measured_on", "soon"),
         ("model", 7),
     ],

@@ -61,6 +61,7 @@ def _calibration(workload: str, spread: float) -> Calibration:
         load_sd=None,
         pairs=20,
         measured_on="2026-01-02",
+        pair_s=0.25,
     )
 
 
@@ -120,7 +121,7 @@ def test_a_session_with_self_checks_says_what_a_gate_will_cost(
     gated: Project, book: NoiseStore
 ) -> None:
     """From the noise that is stored, before anything runs; without the option it does not."""
-    book.keep([replace(_calibration("tg32", 0.01), pair_s=0.25)])
+    book.keep([_calibration("tg32", 0.01)])
     result = gated.run("--asperf-candidate=current", "--asperf-self-check=5")
     result.stdout.fnmatch_lines(["asperf: expected here of equal builds: about 2 s for 2 timed *"])
     result = gated.run("--asperf-candidate=current")
