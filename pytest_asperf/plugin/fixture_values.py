@@ -63,7 +63,7 @@ def variant(
         is_matched = quant is None
         if quant is None:
             quant = matching_level(selection.model().level or "F16", on, where=where)
-        ref = selection.model_on(on, None)
+        ref = selection.model_on(on)
     if quant is not None:
         level = parse_level(quant, where=where, engine=ref.spec.engine)
         ref = at_level(ref, level, where=where)

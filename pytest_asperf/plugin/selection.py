@@ -85,10 +85,9 @@ class Selection:
             ref = ref.with_kv(self.marks.kv_ladder.types[kv_type])
         return ref
 
-    def model_on(self, engine: Engine, level: str | None) -> ModelRef:
-        """The model on another engine, at one of that engine's quantizations."""
-        ref = self._find(replace(self.address, level=None), engine)
-        return ref if level is None else at_level(ref, level, where=self.nodeid)
+    def model_on(self, engine: Engine) -> ModelRef:
+        """The model on another engine, without a quantization."""
+        return self._find(replace(self.address, level=None), engine)
 
     def baseline(self, ref: ModelRef) -> ModelRef:
         """The baseline of a sweep's entry, which must not be the entry itself.

@@ -94,11 +94,6 @@ class DerivedCheck:
     high: float
     follows: bool
 
-    @property
-    def as_recorded(self) -> bool:
-        """True if its result matches the data's statement."""
-        return self.follows == self.derivation.follows
-
     def __str__(self) -> str:
         formula = FORMULAS[self.derivation.formula].meaning
         verb = "follows" if self.follows else "does not follow"
