@@ -15,9 +15,9 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from statistics import fmean
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -276,36 +276,15 @@ class PairedPplTest(ChunksTest):
 
     Args:
         limit: ΔPPL to stay below, as a fraction.
-        n_chunks_total: as of `ChunksTest`.
-        alpha: as of `ChunksTest`.
-        beta: as of `ChunksTest`.
-        min_chunks: as of `ChunksTest`.
-        comparisons: as of `ChunksTest`.
+        options: the others of `ChunksTest`.
     """
 
-    def __init__(
-        self,
-        limit: float = 0.01,
-        *,
-        n_chunks_total: int,
-        alpha: float = ALPHA,
-        beta: float = BETA,
-        min_chunks: int = LEAST_CHUNKS,
-        comparisons: int = 1,
-    ) -> None:
+    def __init__(self, limit: float = 0.01, **options: Any) -> None:
         if not LEAST_LIMIT <= limit <= _LARGEST_LIMIT:
             raise ValueError(
                 f"limit must lie between {LEAST_LIMIT:g} and {_LARGEST_LIMIT:g}, not {limit}"
             )
-        super().__init__(
-            math.log1p(limit),
-            n_chunks_total=n_chunks_total,
-            alpha=alpha,
-            beta=beta,
-            min_chunks=min_chunks,
-            comparisons=comparisons,
-            named="NLL difference",
-        )
+        super().__init__(math.log1p(limit), named="NLL difference", **options)
         self.limit = limit
 
     @property
@@ -320,40 +299,23 @@ class DriftTest:
     Args:
         max_kld: mean KLD to stay below, nats.
         max_changed: share of changed top tokens to stay below.
-        n_chunks_total: chunks of the corpus.
-        min_chunks: no verdict before this many.
-        alpha: bound on a wrong FAIL.
-        beta: bound on a wrong PASS.
         own_kld: the baseline's own mean KLD, nats, if the limits were derived from it.
+        options: as of `ChunksTest`; both tests share `alpha`.
     """
 
     def __init__(
-        self,
-        max_kld: float,
-        max_changed: float,
-        *,
-        n_chunks_total: int,
-        min_chunks: int = LEAST_CHUNKS,
-        alpha: float = GATE_ALPHA,
-        beta: float = BETA,
-        own_kld: float | None = None,
+        self, max_kld: float, max_changed: float, *, own_kld: float | None = None, **options: Any
     ) -> None:
-        make = partial(
-            ChunksTest,
-            n_chunks_total=n_chunks_total,
-            min_chunks=min_chunks,
-            alpha=alpha,
-            beta=beta,
-            comparisons=2,
-        )
-        self.kld = make(max_kld, unit="nats", named="mean KLD")  #: the test of the mean KLD
+        self._options: dict[str, Any] = {"alpha": GATE_ALPHA, **options, "comparisons": 2}
+        #: the test of the mean KLD
+        self.kld = ChunksTest(max_kld, unit="nats", named="mean KLD", **self._options)
+        named = "share of changed top tokens"
         #: the test of the share of positions with another likeliest token
-        self.changed = make(max_changed, unit=SHARE, named="share of changed top tokens")
+        self.changed = ChunksTest(max_changed, unit=SHARE, named=named, **self._options)
         self.largest = 0.0  #: KLD of the position where it is largest so far, nats
-        self.min_chunks = min_chunks
-        self.n_chunks_total = n_chunks_total
+        self.min_chunks = self.kld.min_chunks
+        self.n_chunks_total = self.kld.n_chunks_total
         self.own_kld = own_kld
-        self._errors = alpha, beta
         self._scores: list[ChunkScore] = []
 
     @property
@@ -376,16 +338,7 @@ class DriftTest:
 
     def within(self, max_kld: float, max_changed: float, own_kld: float) -> DriftTest:
         """The test of the same chunks with other limits, derived from the baseline's own KLD."""
-        alpha, beta = self._errors
-        test = DriftTest(
-            max_kld,
-            max_changed,
-            n_chunks_total=self.n_chunks_total,
-            min_chunks=self.min_chunks,
-            alpha=alpha,
-            beta=beta,
-            own_kld=own_kld,
-        )
+        test = DriftTest(max_kld, max_changed, own_kld=own_kld, **self._options)
         for score in self._scores:
             test.update(score)
         return test

@@ -11,7 +11,7 @@ grown stake is valid evidence after every pair. Derivation, limits and error rat
 import math
 from collections.abc import Sequence
 from statistics import median
-from typing import Final
+from typing import Any, Final
 
 from pytest_asperf.analysis.outcome import Decision
 from pytest_asperf.analysis.stats.estimate import Estimate, percent_text
@@ -98,6 +98,13 @@ class PairSequence(SequentialTest):
     """Log cost ratios of pairs in the order they ran, and the evidence in them.
 
     Each kind of test decides in `_decide`, which also gives the outcome of a stopped test.
+
+    Args:
+        alpha: as of `SequentialTest`.
+        beta: as of `SequentialTest`.
+        min_pairs: no verdict before this many pairs.
+        max_pairs: INCONCLUSIVE after this many.
+        comparisons: how many tests share `alpha`.
     """
 
     def __init__(
@@ -223,35 +230,17 @@ class PairedTest(PairSequence):
 
     Args:
         tolerance: the slowdown to be excluded, as a fraction of the baseline's cost.
-        alpha: bound on FAIL if the slowdown is below `fails_above`.
-        beta: bound on PASS if the candidate is slower by `tolerance`.
-        min_pairs: no verdict before this many pairs.
-        max_pairs: INCONCLUSIVE after this many.
-        comparisons: how many tests share `alpha`.
+        options: as of `PairSequence`; `alpha` is the bound on FAIL if the slowdown is below
+            `fails_above`, `beta` on PASS if the candidate is slower by `tolerance`.
 
     Raises:
         ValueError: an argument is out of its range.
     """
 
-    def __init__(
-        self,
-        tolerance: float = 0.05,
-        *,
-        alpha: float = ALPHA,
-        beta: float = BETA,
-        min_pairs: int = 5,
-        max_pairs: int = MAX_PAIRS,
-        comparisons: int = 1,
-    ) -> None:
+    def __init__(self, tolerance: float = 0.05, **options: Any) -> None:
         if not 1e-6 <= tolerance <= 1e6:
             raise ValueError(f"a tolerance of {tolerance} is beyond what can be tested")
-        super().__init__(
-            alpha=alpha,
-            beta=beta,
-            min_pairs=min_pairs,
-            max_pairs=max_pairs,
-            comparisons=comparisons,
-        )
+        super().__init__(**options)
         self.tolerance = tolerance
         self._limit = math.log1p(tolerance)
         self._floor = max(0.0, self._limit - math.log1p(_FLOOR_DEPTH))
