@@ -1,5 +1,6 @@
 """The folder whose settings count in a session: nearest to the tests, for any working folder."""
 
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -20,16 +21,16 @@ def folder_of(config: pytest.Config, tests: Iterable[Path]) -> Path:
     """
     working = config.invocation_params.dir
     paths = sorted(set(tests) or set(_named(config)))
-    # By its resolved path, a file counts once, for any links to it. Tests behind a link are in two
-    # places, and either may have a file.
-    places = [*paths, *(path.resolve() for path in paths)]
-    found: dict[Path, Path] = {}
+    # By its resolved path, a file counts once, for any links to it; `Path.resolve` raises for a
+    # link to itself. Tests behind a link are in two places, and either may have a file.
+    places = [*paths, *(Path(os.path.realpath(path)) for path in paths)]
+    found: dict[str, Path] = {}
     for start in dict.fromkeys(path if path.is_dir() else path.parent for path in places):
         if file := nearest_configuration(start):
-            found.setdefault(file.resolve(), file)
+            found.setdefault(os.path.realpath(file), file)
     own = nearest_configuration(working)
     if own is not None:
-        found.setdefault(own.resolve(), own)
+        found.setdefault(os.path.realpath(own), own)
     if len(found) > 1:
         first, second, *_ = found.values()
         raise _two_files(first, second, is_own=second is own, working=working)

@@ -191,3 +191,14 @@ def test_a_bom_is_no_error(project: Project) -> None:
     config.write_bytes(b"\xef\xbb\xbf" + config.read_bytes())
     project.test(MEASURES)
     project.run().stdout.fnmatch_lines(["*tg8 fake*"])
+
+
+def test_a_link_to_itself_is_an_error(mono: Project) -> None:
+    """The message names the file; pytest's own traceback does not appear."""
+    (mono.path / "a").mkdir()
+    (mono.path / "a/test_loop.py").write_text("def test_it(model):\n    print(model.label)\n")
+    (mono.path / "a/asperf.toml").symlink_to("asperf.toml")
+    result = mono.run("a")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "asperf.toml cannot be read: Too many levels of symbolic" in result.stderr.str()
+    assert "INTERNALERROR" not in result.stdout.str() + result.stderr.str()
