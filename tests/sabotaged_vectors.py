@@ -17,6 +17,20 @@ def sabotaged_vector(context, i):
     return ctypes.cast(kept[0], ctypes.POINTER(ctypes.c_float))
 L.llama_get_embeddings_seq = sabotaged_vector
 """
+#: Vectors of texts of some numbers of tokens point the other way.
+_TURNED = (
+    _CHANGED
+    + """
+lengths = []
+def sabotaged(context, batch):
+    of_each = [batch.seq_id[i][0] for i in range(batch.n_tokens)]
+    lengths[:] = [of_each.count(number) for number in range(max(of_each) + 1)]
+    return decode(context, batch)
+def change(vector, i):
+    return [-x if lengths[i] %s else x for x in vector]
+L.llama_decode = sabotaged
+"""
+)
 VECTORS: dict[str, str] = {
     # A text's vector is that of its last token, for any pooling in the file.
     "other_pooling": OPENED % "if params.embeddings: params.pooling_type = 3",
@@ -48,18 +62,9 @@ def sabotaged(context, batch):
     return status
 L.llama_decode = sabotaged
 """,
-    # The vectors of texts of more than 240 tokens point the other way.
-    "turned_if_long": _CHANGED
-    + """
-lengths = []
-def sabotaged(context, batch):
-    of_each = [batch.seq_id[i][0] for i in range(batch.n_tokens)]
-    lengths[:] = [of_each.count(number) for number in range(max(of_each) + 1)]
-    return decode(context, batch)
-def change(vector, i):
-    return [-x if lengths[i] > 240 else x for x in vector]
-L.llama_decode = sabotaged
-""",
+    # The vectors of texts of more than 240 tokens point the other way; or of at most 11.
+    "turned_if_long": _TURNED % "> 240",
+    "turned_if_short": _TURNED % "<= 11",
     # All vectors are NaN.
     "nan_vectors": """
 numbers = (ctypes.c_float * 2**16)(*[float("nan")] * 2**16)

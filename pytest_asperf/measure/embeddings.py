@@ -16,8 +16,9 @@ from pytest_asperf.measure.results import Provenance
 from pytest_asperf.measure.running_arms import MODEL, RunningArm
 
 #: Bytes of the texts, used in rotation: encoders have a context of 512 tokens, which are bytes or
-#: longer, and a batch contains texts of several lengths. Every fifth text fills the context.
-_LENGTHS: Final = (40, 120, 240, 480)
+#: longer, and a batch contains texts of several lengths. The first is as short as a search, and
+#: every sixth text fills the context.
+_LENGTHS: Final = (9, 40, 120, 240, 480)
 #: Tokens that a tokenizer adds to a text, at most.
 _ADDED: Final = 4
 #: Tokens of llama.cpp's usual physical batch, which contains all of a text.
@@ -130,7 +131,7 @@ def texts_to_embed(lease: MachineLease, running: RunningArm) -> list[str]:
     texts = []
     for n in range(_N_TEXTS):
         size = sizes[n % len(sizes)]
-        piece = corpus.text[n * step : n * step + size].encode()[:size]
+        piece = corpus.text[n * step : (n + 1) * step].lstrip().encode()[:size]
         text = piece.decode(errors="ignore").strip()
         texts.append(text if size <= room else _fitting(running, text, room))
     if step < max(_LENGTHS) or len({*texts, ""}) <= _N_TEXTS:
