@@ -83,6 +83,18 @@ def arrays_of(cache: Sequence[Any]) -> list[dict[str, Any]]:
     return [vars(part) for part in parts(cache)]
 
 
+def computed_type(model: Any) -> Any:
+    """The type of the layers' keys, or of the logits if no layer has keys.
+
+    MLX computes in the widest type of weights and input: float32 with norms of that type.
+    """
+    cache = mlx_lm_cache.make_prompt_cache(model)
+    with refusing("load"):
+        logits = model(mx.array([[0, 0]]), cache=cache)  # nothing is computed yet
+    keys = (getattr(part, "keys", None) for part in parts(cache))
+    return next((found.dtype for found in keys if isinstance(found, mx.array)), logits.dtype)
+
+
 def kv_types(cache: Sequence[Any], dtype: str) -> tuple[str, str]:
     """Types of K and V as quantizations' names; of an empty cache those that it will have.
 

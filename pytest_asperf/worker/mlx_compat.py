@@ -112,7 +112,7 @@ def library_files() -> list[Path]:
 
 
 def floating_type(model: Any) -> Any:
-    """The type that is computed in: that of the parameters that are not packed."""
+    """The type of most parameters that are not packed."""
     types = [v.dtype for _, v in tree_flatten(model.parameters())]
     floating = [dtype for dtype in types if dtype in TYPE_NAMES]
     return max(set(floating), key=floating.count) if floating else types[0]

@@ -34,7 +34,7 @@ from .engine import (
 )
 from .logits import flattened, likeliest_share, seen
 from .mlx_batch import replies_in_batch
-from .mlx_cache import CacheLeftByRun, Mark, MlxCaches, arrays_of, kv_types
+from .mlx_cache import CacheLeftByRun, Mark, MlxCaches, arrays_of, computed_type, kv_types
 from .mlx_compat import (
     TYPE_NAMES,
     device_facts,
@@ -172,7 +172,7 @@ class MlxModel(LoadedModel):
         self._tokenizer = MlxTokenizer(folder, self._config)
         linger(started_ns, self._slow_by)
         load_ns = time.perf_counter_ns() - started_ns
-        self._dtype = floating_type(self._model)
+        self._dtype = computed_type(self._model)
         self._size_bytes = sum(v.nbytes for _, v in tree_flatten(self._model.parameters()))
         self._n_params = int(mlx_lm.utils.get_total_parameters(self._model))
         self._threads = group.size() if group else 1  # one for each process

@@ -144,6 +144,26 @@ def test_a_text_begins_with_bos_where_its_tokenizer_says_so(
         worker.unload("told")
 
 
+@pytest.mark.parametrize(
+    ("wide", "computed"), [("", "bf16"), ("layernorm", "f32"), ("model.norm", "bf16")]
+)
+def test_weights_of_several_types_are_computed_in_the_widest(
+    worker: Worker, tmp_path: Path, wide: str, computed: str
+) -> None:
+    """The type is that of the layers' results, which the norms' type decides, not most weights'."""
+    import mlx.core as mx  # it may not be installed
+
+    folder = Path(shutil.copytree(DRAFT_FOLDER, tmp_path / "hf"))
+    (file,) = folder.glob("*.safetensors")
+    weights = mx.load(str(file))
+    for name, value in weights.items():
+        weights[name] = value.astype(mx.float32 if wide and wide in name else mx.bfloat16)
+    mx.save_safetensors(str(file), weights, metadata={"format": "mlx"})
+    loaded = worker.load("mixed", folder, EngineSettings())
+    worker.unload("mixed")
+    assert loaded.dtype == computed
+
+
 def test_a_depth_is_reached_from_wherever_the_cache_is(worker: Worker, tokens: list[int]) -> None:
     """Longer, shorter, other and empty prefixes follow each other, and each token is counted."""
     for depth, n in ((0, 4), (16, 8), (8, 8), (24, 2), (0, 3)):
