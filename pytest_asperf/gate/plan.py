@@ -213,6 +213,11 @@ def default_cells(
         cells += [GateCell(ref, GateCheck.KLD) for ref in floats]
     reasons = (
         (bool(pairs), "speculation", f"{engine} cannot be stepped and rolled back here"),
+        (
+            engine in _SHOWING_RUNS,
+            "logits of several users, of conversations and at depth, and memory",
+            f"{engine} shows neither logits nor allocations of its runs",
+        ),
         (moe is not None, "a mixture of experts", "none of your own models is one"),
     )
     left_out = tuple(LeftOut(what, reason) for is_there, what, reason in reasons if not is_there)

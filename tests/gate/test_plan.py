@@ -117,12 +117,15 @@ def test_default_cells_of_llama_cpp_cover_where_regressions_hid() -> None:
 
 
 def test_what_an_engine_has_no_counterpart_of_is_said() -> None:
-    """The binaries of llama.cpp cannot be stepped; MLX has all checks, and one more in 16 bits."""
+    """The binaries of llama.cpp show scores alone; MLX has all checks, and one more in 16 bits."""
     mlx, tools = _shipped("mlx"), _shipped("llama_tools")
     assert not mlx.left_out
     assert ("tg128@d1024", "asperf-draft:8bit KV 8bit on mlx") in _names(mlx)
     assert ("kld", "asperf-draft:F16 on mlx") in _names(mlx)
-    assert [one.what for one in tools.left_out] == ["speculation"]
+    assert [one.what for one in tools.left_out] == [
+        "speculation",
+        "logits of several users, of conversations and at depth, and memory",
+    ]
     assert "sd" not in {workload for workload, _ in _names(tools)}
 
 
