@@ -230,7 +230,7 @@ def _unusable(path: Path) -> ModelError | None:
     try:
         if path.suffix == ".gguf" and path.exists():
             inspect_gguf(path)
-        elif (path / "config.json").is_file():
+        elif (path / "config.json").exists():
             require_causal_folder(path, read_json_table(path / "config.json"))
     except ModelError as error:
         return error

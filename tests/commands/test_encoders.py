@@ -1,6 +1,7 @@
 """An encoder is rejected by each command, and by pytest, with the reason and before it is run."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -65,14 +66,17 @@ def test_the_list_of_models_has_the_reason(
         write_gguf(tmp_path / f"{arch}.gguf", arch=arch)
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder/config.json").write_text(json.dumps({"model_type": "bert"}))
+    (tmp_path / "piped").mkdir()
+    os.mkfifo(tmp_path / "piped/config.json")
     (tmp_path / "asperf.toml").write_text(
         '[models.a]\ngguf = "bert.gguf"\n[models.b]\nfiles = { F16 = "t5.gguf" }\n'
-        '[models.c]\nhf = "folder"\n'
+        '[models.c]\nhf = "folder"\n[models.d]\nhf = "piped"\n'
     )
     shown = " ".join(run_asperf("models").stdout.split())
     assert "bert.gguf is an encoder, which does not continue a text" in shown
     assert "t5.gguf is an encoder-decoder, which does not continue a text" in shown
     assert "config.json is of an encoder, which does not continue a text" in shown
+    assert "piped/config.json cannot be read: it is a pipe or device" in shown
     listed = json.loads(run_asperf("models", "list", "--report=json:-").stdout)["models"]
     problems = [source["problem"] for model in listed[:3] for source in model["sources"]]
     assert all("does not continue a text" in problem for problem in problems), problems
