@@ -143,3 +143,30 @@ def test_no_call_puts_its_work_off() -> None:
     assert _invalid(guards.put_off_work([1e3, 4e5] * 8))
     assert guards.put_off_work([2e5] * 15 + [2e7]) is None
     assert guards.put_off_work([1e3, 1e3, 2e6]) is None
+
+
+_LISTED = {f"t{n}": math.log(share) for n, share in enumerate((0.5, 0.2, 0.1, 0.1))}
+
+
+@pytest.mark.parametrize(
+    ("other", "is_like"),
+    [
+        (_LISTED, True),
+        ({token: value + 0.01 for token, value in _LISTED.items()}, True),
+        ({**dict(list(_LISTED.items())[:3]), "another": math.log(0.09)}, True),
+        (dict(list(_LISTED.items())[:2]), True),
+        (dict.fromkeys(_LISTED, 0.0), False),
+        ({"t0": 0.0}, False),
+        ({"another": 0.0}, False),
+        (dict.fromkeys(_LISTED, -103.0), False),
+        (dict.fromkeys(_LISTED, math.log(0.225)), False),
+        ({f"u{n}": value for n, value in enumerate(_LISTED.values())}, False),
+    ],
+)
+def test_listed_tokens_have_a_divergence_that_no_list_makes_negative(
+    other: dict[str, float], *, is_like: bool
+) -> None:
+    """Zeros, one certain token and equal ones are unlike; a shorter list is not."""
+    found = guards.kld_of_listed(_LISTED, other)
+    assert found >= -1e-9
+    assert (found <= guards.MOST_UNLIKE_LISTED) is is_like

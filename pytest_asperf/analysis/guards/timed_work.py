@@ -4,7 +4,7 @@ A row has log-probabilities of groups of tokens, in nats (`engine_process.Groupe
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Final
@@ -98,6 +98,9 @@ MOST_UNLIKE_KLD: Final = 0.022
 MOST_UNLIKE_LISTED: Final = 0.05
 #: Probability of the tokens that a server does not list, at least.
 _LEAST_REST: Final = 1e-6
+_LEAST_SHARE: Final = 1e-30
+#: Sum of the probabilities that a server lists, at most; they may be rounded.
+_MOST_TOTAL: Final = 1.05
 #: Probability of a run's likeliest token by the computed logits, as a share of the likeliest one's.
 #: Sound builds differ in near-ties alone.
 _LEAST_CHOSEN: Final = 0.1
@@ -142,12 +145,31 @@ def kld(true: Row, other: Row) -> float:
 def kld_of_listed(true: Mapping[str, float], other: Mapping[str, float]) -> float:
     """KLD of the likeliest tokens from the true ones, nats; the rest of the vocabulary is one.
 
-    A token that only the true ones have is at most as likely as the other's least likely one.
+    Tokens that only the true ones have count as one too: each is at most as likely as the other's
+    least likely one. Infinite if the other's probabilities have a sum above 1.
     """
-    least = min(other.values())
-    rows = [[*true.values()], [other.get(token, least) for token in true]]
-    one, two = ((*row, math.log(max(_LEAST_REST, 1 - sum(map(math.exp, row))))) for row in rows)
-    return kld(one, two)
+    total = _share(other.values())
+    if total > _MOST_TOTAL:
+        return math.inf
+    shared = [token for token in true if token in other]
+    new = [true[token] for token in true if token not in other]
+    one, two = (_share(row[token] for token in shared) for row in (true, other))
+    # The other's probability that is left is divided so that the divergence is the least possible.
+    most = min(len(new) * math.exp(min(other.values())), 1 - total)
+    share_new = max(_LEAST_SHARE, min(most, (1 - two) * min(1, _share(new) / _rest(one))))
+    parts = [(_share([true[token]]), _share([other[token]])) for token in shared]
+    parts += [(_share(new), share_new), (_rest(one + _share(new)), _rest(two + share_new))]
+    return math.fsum(mine * math.log(mine / theirs) for mine, theirs in parts)
+
+
+def _share(values: Iterable[float]) -> float:
+    """The probability of tokens by their log-probabilities, and never 0."""
+    return max(_LEAST_SHARE, sum(map(math.exp, values)))
+
+
+def _rest(share: float) -> float:
+    """The probability of all other tokens."""
+    return max(_LEAST_REST, 1 - share)
 
 
 def klds(true: Rows, other: Rows) -> dict[int, float]:
