@@ -18,6 +18,8 @@ from tests.serving.fake_server import FakeServer, Step, chunked, head, sse
 BOS = 7
 #: The character of token 0 in an answer; those of the others follow.
 _FIRST = 0x4E00
+#: A prompt lasts so many times as long as a token: a client needs a small share of that.
+_PROMPT_STEPS = 4
 #: Seconds after which a request is decoded.
 _DECODES_AFTER_S = 0.03
 #: Tokens that a server which forgets keeps of a longer text, and first tokens of an answer that are
@@ -109,6 +111,7 @@ class ProbabilityServer(FakeServer):
         """The events of a sampled answer."""
         tokens, n = self._tokens(prompt), request["max_tokens"]
         n_prompt = len(tokens)
+        yield _PROMPT_STEPS * self.step_s
         if next(self._n_streams) % 4 == 0 and self._harm == "streams coarsely in part":
             request = {**request, "is_coarse": True}
         for number in range(n):
