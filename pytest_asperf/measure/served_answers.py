@@ -55,6 +55,8 @@ _JUDGED_TOKENS: Final = 32
 _MOST_JUDGED_TOKENS: Final = 256
 #: So many answers with unlikely words are a finding.
 _UNLIKELY_ANSWERS: Final = 2
+#: So many allowed answers are no chance: now and then one with a wrong end is allowed.
+_ALLOWED_ANSWERS: Final = 2
 #: By so much the least likely words of timed answers are less likely than the baseline's own: they
 #: were chosen by no wider samplers, such as those without min-p.
 _LESS_LIKELY: Final = 2.0
@@ -76,8 +78,8 @@ class ExaminedAnswers:
     other: float = 0.0  #: the largest share that the other build's server gave
     #: characters of an answer, and of a longer one that begins with it
     shortened: tuple[int, int] | None = None
-    #: True if the baseline's log-probabilities allow a timed answer that did not come again
-    is_allowed: bool = False
+    #: timed answers that did not come again, and that the baseline's log-probabilities allow
+    n_allowed: int = 0
     #: the gap of the least likely token of each timed answer that was judged, nats
     largest_gaps: tuple[float, ...] = ()
     #: judged answers, and those that the baseline finds unlikely; None if none were judged
@@ -112,6 +114,11 @@ class ExaminedAnswers:
             other=max(self.other, share_of(answer, other)),
             shortened=(n, max(longer)) if longer else self.shortened,
         )
+
+    @property
+    def is_allowed(self) -> bool:
+        """True if the baseline's log-probabilities allow more answers than chance explains."""
+        return self.n_allowed >= _ALLOWED_ANSWERS
 
     @property
     def is_repeated(self) -> bool:
@@ -233,8 +240,9 @@ def _examined(
         if is_judged and not is_again and answer.n_tokens >= _JUDGED_TOKENS:
             judge = arms[1 - side]
             (gap,) = _largest_gaps(judge, [answer])
+            n_allowed = examined.n_allowed + (gap <= EXCLUDED)
             largest = (*examined.largest_gaps, gap)
-            examined = replace(examined, is_allowed=gap <= EXCLUDED, largest_gaps=largest)
+            examined = replace(examined, n_allowed=n_allowed, largest_gaps=largest)
     return examined
 
 
