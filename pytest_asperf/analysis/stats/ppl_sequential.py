@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from statistics import fmean
-from typing import Any, Final
+from typing import Final, Required, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ from pytest_asperf.analysis.stats.sequential_frame import (
     ALPHA,
     BETA,
     GATE_ALPHA,
+    ErrorOptions,
     SequentialTest,
     crossing,
     nothing_to_estimate,
@@ -138,6 +139,13 @@ def _upper(seen: SeenChunks, total: int, least: float, error: float) -> Floats:
     spread = np.sqrt(seen.squares + seen.n * share * distance**2)
     bound: Floats = seen.mean + share * distance + half_width(seen.n, total, error) * spread
     return bound
+
+
+class ChunkOptions(ErrorOptions, total=False):
+    """Options of each test of chunks."""
+
+    n_chunks_total: Required[int]  #: chunks of the corpus, all of the same number of tokens
+    min_chunks: int  #: no verdict before this many
 
 
 class ChunksTest(SequentialTest):
@@ -279,7 +287,7 @@ class PairedPplTest(ChunksTest):
         options: the others of `ChunksTest`.
     """
 
-    def __init__(self, limit: float = 0.01, **options: Any) -> None:
+    def __init__(self, limit: float = 0.01, **options: Unpack[ChunkOptions]) -> None:
         if not LEAST_LIMIT <= limit <= _LARGEST_LIMIT:
             raise ValueError(
                 f"limit must lie between {LEAST_LIMIT:g} and {_LARGEST_LIMIT:g}, not {limit}"
@@ -304,9 +312,14 @@ class DriftTest:
     """
 
     def __init__(
-        self, max_kld: float, max_changed: float, *, own_kld: float | None = None, **options: Any
+        self,
+        max_kld: float,
+        max_changed: float,
+        *,
+        own_kld: float | None = None,
+        **options: Unpack[ChunkOptions],
     ) -> None:
-        self._options: dict[str, Any] = {"alpha": GATE_ALPHA, **options, "comparisons": 2}
+        self._options: ChunkOptions = {"alpha": GATE_ALPHA, **options, "comparisons": 2}
         #: the test of the mean KLD
         self.kld = ChunksTest(max_kld, unit="nats", named="mean KLD", **self._options)
         named = "share of changed top tokens"

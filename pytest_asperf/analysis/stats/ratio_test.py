@@ -3,11 +3,11 @@
 import math
 from collections.abc import Iterator
 from statistics import median
-from typing import Any, Final
+from typing import Final, Unpack
 
 from pytest_asperf.analysis.outcome import Decision
 from pytest_asperf.analysis.stats.estimate import Estimate
-from pytest_asperf.analysis.stats.sequential import PairSequence, pairs_left
+from pytest_asperf.analysis.stats.sequential import PairOptions, PairSequence, pairs_left
 
 #: Pairs that the first guess of the ratio's distance from a limit counts for.
 _PRIOR_WEIGHT: Final = 3
@@ -33,7 +33,9 @@ class RatioTest(PairSequence):
         ValueError: there is no limit, no room between the two, or one is out of range.
     """
 
-    def __init__(self, at_least: float = 0.0, at_most: float = math.inf, **options: Any) -> None:
+    def __init__(
+        self, at_least: float = 0.0, at_most: float = math.inf, **options: Unpack[PairOptions]
+    ) -> None:
         super().__init__(**options)
         given = [limit for limit in (at_least, at_most) if 0 < limit < math.inf]
         in_range = all(1 / _LARGEST <= limit <= _LARGEST for limit in given)
@@ -107,7 +109,9 @@ class DifferenceTest(RatioTest):
         ValueError: there is no limit, or no room between the two.
     """
 
-    def __init__(self, at_least: float, at_most: float, *, unit: str, **budget: Any) -> None:
+    def __init__(
+        self, at_least: float, at_most: float, *, unit: str, **budget: Unpack[PairOptions]
+    ) -> None:
         super().__init__(**budget, at_most=1.0)
         if not at_least < at_most or not (math.isfinite(at_least) or math.isfinite(at_most)):
             raise ValueError(f"a difference from {at_least} to {at_most} cannot be tested")

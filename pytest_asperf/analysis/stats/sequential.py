@@ -11,7 +11,7 @@ grown stake is valid evidence after every pair. Derivation, limits and error rat
 import math
 from collections.abc import Sequence
 from statistics import median
-from typing import Any, Final
+from typing import Final, Unpack
 
 from pytest_asperf.analysis.outcome import Decision
 from pytest_asperf.analysis.stats.estimate import Estimate, percent_text
@@ -19,6 +19,7 @@ from pytest_asperf.analysis.stats.sequential_frame import (
     ALPHA,
     BETA,
     MAX_PAIRS,
+    ErrorOptions,
     SequentialTest,
     crossing,
     nothing_to_estimate,
@@ -92,6 +93,13 @@ def evidence(differences: Sequence[float], steepness: Sequence[float], shift: fl
     return sum(
         weight * math.prod([1 + stake * score for score in scores]) for weight, stake in _BETS
     )
+
+
+class PairOptions(ErrorOptions, total=False):
+    """Options of each test of pairs."""
+
+    min_pairs: int  #: no verdict before this many pairs
+    max_pairs: int  #: INCONCLUSIVE after this many
 
 
 class PairSequence(SequentialTest):
@@ -237,7 +245,7 @@ class PairedTest(PairSequence):
         ValueError: an argument is out of its range.
     """
 
-    def __init__(self, tolerance: float = 0.05, **options: Any) -> None:
+    def __init__(self, tolerance: float = 0.05, **options: Unpack[PairOptions]) -> None:
         if not 1e-6 <= tolerance <= 1e6:
             raise ValueError(f"a tolerance of {tolerance} is beyond what can be tested")
         super().__init__(**options)

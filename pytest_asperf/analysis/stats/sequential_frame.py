@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Final
+from typing import Final, TypedDict
 
 from pytest_asperf.analysis.outcome import Decision, Outcome
 from pytest_asperf.errors import MeasurementError
@@ -16,6 +16,14 @@ GATE_ALPHA: Final = 0.01
 #: Pairs after which a test gives up, unless another number is given.
 MAX_PAIRS: Final = 120
 _EXACT: Final = 1e-13
+
+
+class ErrorOptions(TypedDict, total=False):
+    """The error rates of a test, each of which has a default."""
+
+    alpha: float  #: bound on a wrong FAIL
+    beta: float  #: bound on a wrong PASS
+    comparisons: int  #: how many tests share `alpha`
 
 
 class SequentialTest:

@@ -8,11 +8,11 @@ a build that has two speeds. The total is the time that a user waits for. Deriva
 import math
 from collections.abc import Sequence
 from statistics import fmean, median, stdev
-from typing import Any, Final
+from typing import Final, Unpack
 
 from pytest_asperf.analysis.outcome import Decision
 from pytest_asperf.analysis.stats.intervals import t_half_width
-from pytest_asperf.analysis.stats.sequential import PairedTest, require_log_ratio
+from pytest_asperf.analysis.stats.sequential import PairedTest, PairOptions, require_log_ratio
 
 #: Weight of the total time in the evidence for a slowdown. If run pairs are alike both agree, and
 #: sharing costs nothing.
@@ -60,7 +60,9 @@ class TotalTimeTest(PairedTest):
         options: the others of `PairedTest`.
     """
 
-    def __init__(self, tolerance: float = 0.05, *, pairs_for_pass: int = 1, **options: Any) -> None:
+    def __init__(
+        self, tolerance: float = 0.05, *, pairs_for_pass: int = 1, **options: Unpack[PairOptions]
+    ) -> None:
         super().__init__(tolerance, **options)
         self._pairs_for_pass = min(pairs_for_pass, self.max_pairs)
         #: has the pairs' totals; its own outcome is not used

@@ -209,7 +209,7 @@ def test_a_decided_test_takes_no_more_chunks() -> None:
 def test_impossible_arguments_are_refused(arguments: dict[str, float]) -> None:
     """An argument out of its range is named."""
     with pytest.raises(ValueError, match=next(iter(arguments))):
-        PairedPplTest(**{"n_chunks_total": 10, **arguments})
+        PairedPplTest(**{"n_chunks_total": 10, **arguments})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("limit", ["0%", "0.00001%", 1e-7, "0.000099%"])

@@ -366,4 +366,4 @@ def test_no_pairs_have_no_estimate() -> None:
 def test_impossible_arguments_are_refused(arguments: dict[str, float]) -> None:
     """An argument out of its range is named."""
     with pytest.raises(ValueError, match=next(iter(arguments))):
-        PairedTest(**arguments)
+        PairedTest(**arguments)  # type: ignore[arg-type]
