@@ -24,6 +24,8 @@ _SESSION = pytest.StashKey["Session"]()
 _TESTS = pytest.StashKey["Iterable[Path]"]()
 _ROWS = pytest.StashKey["dict[str, list[tuple[float, AnyRecord]]]"]()
 _COURSE = pytest.StashKey["_Course"]()
+#: The test that runs, or ran last.
+_RUNNING = pytest.StashKey[pytest.Item]()
 _JUDGED_AT = pytest.StashKey[float]()
 #: Measurements that an error names.
 _MOST_NAMED: Final = 3
@@ -128,7 +130,10 @@ class _Course:
 
 @dataclass(frozen=True, slots=True)
 class Notebook:
-    """Collects a test's measurements and assertions, through its fixtures, and the errors made."""
+    """Collects a test's measurements and assertions, through its fixtures, and the errors made.
+
+    A measurement that a later test has from an earlier one is that later test's.
+    """
 
     item: pytest.Item
     is_for_facts: bool = False  #: True if its fixture may be used without a measurement
@@ -140,40 +145,44 @@ class Notebook:
         NOTE_ERROR.set(course.errors.append)
         course.has_late_fixtures |= course.has_begun and not self.is_for_facts
 
+    @property
+    def _running(self) -> pytest.Item:
+        return self.item.config.stash.get(_RUNNING, self.item)
+
     def __call__(self, row: AnyRecord, *, instead_of: AnyRecord | None = None) -> None:
         """Note a measurement, or a verdict, which may replace one that was noted."""
-        note(self.item, row, instead_of)
+        note(self._running, row, instead_of)
 
     def measured(self, what: str) -> None:
         """Note that something was measured, of which an assertion is expected."""
-        _course_of(self.item).measured.append(what)
+        _course_of(self._running).measured.append(what)
 
     def used(self) -> None:
         """Note that the test has read a number, which its own code may judge."""
-        _course_of(self.item).has_asserted = True
+        _course_of(self._running).has_asserted = True
 
     def compared(self, verdict: Verdict) -> None:
         """Note a comparison's verdict, which the test is expected to assert."""
-        course = _course_of(self.item)
+        course = _course_of(self._running)
         course.forgotten.append(verdict)
         if verdict.plain().outcome in {"FAIL", "INVALID"}:
-            course.bad.append((verdict, _xfail_marks(self.item)))
+            course.bad.append((verdict, _xfail_marks(self._running)))
 
     def asserted(self, verdict: Verdict) -> None:
         """Note that the test has asserted a verdict, or read its outcome."""
-        course = _course_of(self.item)
+        course = _course_of(self._running)
         course.read.append(verdict)
         course.forgotten = [one for one in course.forgotten if one is not verdict]
         course.raised = [error for error in course.raised if error.verdict is not verdict]
 
     def raised(self, error: VerdictError) -> None:
         """Note a verdict that is raised, which must end the test or be read."""
-        _course_of(self.item).raised.append(error)
+        _course_of(self._running).raised.append(error)
 
     def keeps(self, undecided: Verdict) -> bool:
         """True if the test goes on, and its end raises the verdict: unless that fails the test."""
-        course = _course_of(self.item)
-        if course.is_over or session_of(self.item.config).settings.inconclusive == "fail":
+        course = _course_of(self._running)
+        if course.is_over or session_of(self._running.config).settings.inconclusive == "fail":
             return False
         course.undecided.append(undecided)
         return True
@@ -184,7 +193,8 @@ def _course_of(item: pytest.Item) -> _Course:
 
 
 def begin_test(item: pytest.Item) -> None:
-    """Forget an earlier run of a test, which is run again."""
+    """Note that a test runs, and forget an earlier run of it."""
+    item.config.stash[_RUNNING] = item
     if _COURSE in item.stash:
         del item.stash[_COURSE]
 

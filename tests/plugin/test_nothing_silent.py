@@ -102,6 +102,26 @@ def test_an_xfail_hides_no_silent_test(project: Project) -> None:
     project.run().assert_outcomes(errors=1, failed=5, xfailed=1)
 
 
+def test_a_measurement_of_an_earlier_test_is_compared_in_the_later_one(project: Project) -> None:
+    """A fixture of a module keeps it: a forgotten assert is that test's error, a FAIL its row."""
+    project.test(
+        "@pytest.fixture(scope='module')\ndef kept():\n    return []\n"
+        f"{F16}def test_0(throughput, kept):\n    kept.append(throughput('tg8'))\n"
+        "    assert kept[0] >= 1\n"
+        "def test_1(kept):\n    kept[0] >= 1e9\n"
+        "def test_2(kept):\n    assert kept[0] >= 1e9\n"
+        "def test_3(kept):\n    try:\n        assert kept[0] >= 1e9\n"
+        "    except AssertionError:\n        pytest.skip('slow')\n"
+    )
+    result = project.run("-vv", "--asperf-report=json:r.json")
+    result.assert_outcomes(passed=1, failed=3)
+    text = result.stdout.str()
+    assert "test_1 compared and did not assert: " in text
+    assert "test_3 caught the FAIL of: " in text
+    rows = json.loads((project.path / "r.json").read_text())["assertions"]
+    assert [row["test"].rpartition("::")[2] for row in rows] == [f"test_{n}" for n in range(4)]
+
+
 @pytest.mark.parametrize("args", [(), ("--asperf-inconclusive=xfail",)])
 def test_a_forgotten_assert_is_an_error(project: Project, args: tuple[str, ...]) -> None:
     """A comparison whose verdict nothing reads fails its test, and the error names it."""
