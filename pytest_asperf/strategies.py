@@ -72,8 +72,7 @@ def workloads(max_tokens: int = 64, max_depth: int = 128) -> SearchStrategy[str]
 def settings(engine: str) -> SearchStrategy[dict[str, Any]]:
     """Engine settings under which logits must stay the same: batches, threads, flash attention.
 
-    Types of the KV cache change logits by their nature and are not drawn, nor is llama.cpp's
-    `n_batch`, which must be at least a scored text.
+    Types of the KV cache change logits by their nature and are not drawn.
     """
     batch = st.one_of(st.sampled_from(_BATCHES), st.integers(1, 64))
     if _engine(engine) == "mlx":

@@ -60,7 +60,8 @@ def _resolved(ran: Provenance, requested: Mapping[str, object]) -> dict[str, obj
     n_batch, n_ubatch, wanted = context.n_batch, context.n_ubatch, requested.get("n_ubatch")
     if isinstance(wanted, int) and n_batch and n_ubatch and context.pooling is None:
         # Calls of fewer tokens have no larger physical batches.
-        of_load["n_ubatch"] = wanted if n_ubatch == min(wanted, n_batch) else n_ubatch
+        most = min(wanted, n_batch, ran.requested.n_batch or n_batch)
+        of_load["n_ubatch"] = wanted if n_ubatch == most else n_ubatch
     return {
         **of_load,
         "threads": context.threads,

@@ -255,13 +255,10 @@ class LlamaCppModel(LoadedModel):
 
     def logits(self, tokens: Sequence[int], first: int) -> NDArray[np.float32]:
         """Logits from position `first`, as a view of the library's buffer."""
-        n = len(tokens)
-        if (n_batch := self._settings.get("n_batch", n)) < n:
-            raise RefusalError("context", f"n_batch {n_batch} is less than a chunk of {n}")
         self._close_context()
         context = self._chunks.read(tokens, first)
         self.context = self._chunks.facts
-        return rows_of(context, first, self._n_vocab, n - first)
+        return rows_of(context, first, self._n_vocab, len(tokens) - first)
 
     def look_ahead(self, tokens: Sequence[int], first: int) -> None:
         """Decode the next chunk while the last one's logits are read, if no core is needed."""
@@ -424,7 +421,9 @@ class LlamaCppModel(LoadedModel):
         params.n_ctx = n_ctx
         params.n_seq_max = n_sequences
         params.n_batch = n_batch
-        params.n_ubatch = min(settings.get("n_ubatch", 512), n_batch)
+        # A call of more tokens than requested has physical batches of no more.
+        most = max(self._n_batch, n_outputs or 0)
+        params.n_ubatch = min(settings.get("n_ubatch", 512), n_batch, most)
         if pooling is not None:
             params.n_ubatch = n_batch
             compat.set_pooling(params, pooling)

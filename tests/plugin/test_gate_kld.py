@@ -59,6 +59,16 @@ def test_equal_builds_pass_with_other_attention(live: Project) -> None:
     result.stdout.fnmatch_lines(["✓ *gate kld * KLD 0.00*", "✓ *gate ppl *"])
 
 
+@pytest.mark.parametrize("more", ["", ",n_ubatch=96"])
+def test_batches_that_are_smaller_than_a_chunk_pass(live: Project, more: str) -> None:
+    """They are computed in physical batches of no more tokens, as llama-perplexity does."""
+    names = "'kld', 'ppl', 'logits', 'logits@c4'"
+    live.test(GATE.format(model="asperf-draft:Q4_K_M", names=names, limit=""))
+    result = live.run(f"--asperf-candidate=current,n_batch=64{more}", "-v")
+    found = [f"✓ *gate {name} *" for name in ("ppl", "kld", "logits", "logits@c4")]
+    result.stdout.fnmatch_lines_random(found)
+
+
 @pytest.mark.usefixtures("short_chunks")
 def test_the_limit_is_the_tests_own(live: Project) -> None:
     """A limit below the effect of rounding is a FAIL."""
