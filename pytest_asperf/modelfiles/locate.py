@@ -239,13 +239,19 @@ def _require_declared(model: LocatedModel) -> None:
 
 
 def require_one_model(
-    one: tuple[str, GgufInfo | MlxInfo | None], other: tuple[str, GgufInfo | MlxInfo | None]
+    one: tuple[str, GgufInfo | MlxInfo | None],
+    other: tuple[str, GgufInfo | MlxInfo | None],
+    *,
+    may_be_tuned: bool = False,
 ) -> None:
-    """Reject two models, given by name and headers, that are no quantizations of one model."""
+    """Reject two models, given by name and headers, that are no quantizations of one model.
+
+    A model that was tuned further may compute by other rules, such as another RoPE base.
+    """
     (name, info), (other_name, other_info) = one, other
     if info is None or other_info is None:
         return
-    difference = shape_difference(info.shape, other_info.shape)
+    difference = shape_difference(info.shape, other_info.shape, sizes_only=may_be_tuned)
     one_has, other_has = (getattr(header, "vocabulary", None) for header in (info, other_info))
     if one_has and other_has and not one_has.has_tokens_of(other_has):
         difference = difference or "their tokens differ"
@@ -356,7 +362,11 @@ def require_draft(target: LocatedModel, draft: LocatedModel) -> None:
 def same_model(base: LocatedModel, model: LocatedModel) -> LocatedModel:
     """The model, if it is of the baseline's tokens, architecture and sizes."""
     same_tokenizer(base, model)
-    require_one_model((model.ref.label, model.info), (base.ref.label, base.info))
+    require_one_model(
+        (model.ref.label, model.info),
+        (base.ref.label, base.info),
+        may_be_tuned=base.ref.spec.name != model.ref.spec.name,
+    )
     return model
 
 

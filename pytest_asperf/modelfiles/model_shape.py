@@ -100,7 +100,7 @@ def hf_shape(config: Mapping[str, Any]) -> ModelShape:
     return ModelShape("hf", architecture, **sizes, rules=rules)
 
 
-def shape_difference(one: ModelShape, other: ModelShape) -> str:
+def shape_difference(one: ModelShape, other: ModelShape, *, sizes_only: bool = False) -> str:
     """The sizes in which two models differ, such as `layers 28 against 36`; otherwise the rules.
 
     Empty if they agree. Only values that both headers state are compared, or that have a default.
@@ -116,7 +116,7 @@ def shape_difference(one: ModelShape, other: ModelShape) -> str:
         and mine != theirs
         and not (field == "n_vocab" and abs(mine - theirs) < _PADDING)
     )
-    return sizes or ", ".join(_rule_differences(one, other))
+    return sizes if sizes or sizes_only else ", ".join(_rule_differences(one, other))
 
 
 def _rule_differences(one: ModelShape, other: ModelShape) -> Iterator[str]:

@@ -88,27 +88,47 @@ def test_a_level_with_other_tokens(live: Project, draft: Draft) -> None:
     result.stdout.fnmatch_lines(["*q8.gguf and *f16.gguf are two models: their tokens differ*"])
 
 
+def _write_changed(project: Project, draft: Draft, key: str) -> None:
+    """Write the draft's F16 as it is, and its Q8_0 with half the value of a key."""
+    for level, name in (("F16", "f16"), ("Q8_0", "q8")):
+        shutil.copy(draft(level), project.path / f"{name}.gguf")
+    field = GGUFReader(project.path / "q8.gguf", "r+").fields[f"llama.{key}"]
+    field.parts[field.data[0]][:] /= 2
+
+
 @pytest.mark.parametrize(
     ("key", "told"),
     [
-        ("rope.freq_base", "rope.freq_base 10000 against 20000"),
+        ("rope.freq_base", "rope.freq_base 5000 against 10000"),
         (
             "attention.layer_norm_rms_epsilon",
-            "attention.layer_norm_rms_epsilon 1e-05 against 2e-05",
+            "attention.layer_norm_rms_epsilon 5e-06 against 1e-05",
         ),
     ],
 )
 def test_a_level_of_other_rules(live: Project, draft: Draft, key: str, told: str) -> None:
     """Weights of the right sizes that are computed in another way, in each assertion."""
-    for level, name in (("F16", "f16"), ("Q8_0", "q8")):
-        shutil.copy(draft(level), live.path / f"{name}.gguf")
-    field = GGUFReader(live.path / "f16.gguf", "r+").fields[f"llama.{key}"]
-    field.parts[field.data[0]][:] *= 2
+    _write_changed(live, draft, key)
     _configure(live, "llama_cpp", '[models.pub]\nfiles = { F16 = "f16.gguf", Q8_0 = "q8.gguf" }')
     live.test(TESTS.format(level="Q8_0"))
     result = live.run("--asperf-max-pairs=5")
     result.stdout.fnmatch_lines([f"test_it.py {'V' * N_TESTS} *"])
     result.stdout.fnmatch_lines([f"*q8.gguf and *f16.gguf are two models: {told}*"])
+
+
+def test_a_tuned_model_may_have_other_rules(live: Project, draft: Draft) -> None:
+    """A model of its own name, such as one for long contexts, is compared in PPL."""
+    _write_changed(live, draft, "rope.freq_base")
+    tables = (
+        '[models.pub]\nfiles = { F16 = "f16.gguf" }\n[models.tuned]\nfiles = { Q8_0 = "q8.gguf" }'
+    )
+    _configure(live, "llama_cpp", tables)
+    live.test("""
+@pytest.mark.quant_ladder("tuned:Q8_0")
+def test_it(perplexity):
+    assert_ppl_delta(perplexity, below="500%")
+""")
+    live.run().assert_outcomes(passed=1)
 
 
 def test_a_rung_of_a_larger_model(mixed: Project) -> None:
