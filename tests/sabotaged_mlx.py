@@ -66,6 +66,15 @@ TransformerBlock.__call__ = sabotaged
 from mlx_lm.models.cache import KVCache
 KVCache.trim = lambda self, n: n
 """,
+    # A cache keeps one of the tokens that it reports to have dropped.
+    "drops_one_less": """
+from mlx_lm.models.cache import KVCache
+trim = KVCache.trim
+def sabotaged(self, n):
+    trim(self, n - 1)
+    return n
+KVCache.trim = sabotaged
+""",
     # Products of half precision keep 3 bits; those of float32 are exact.
     "coarse_halves": """
 import mlx.core as mx, mlx.nn as nn

@@ -56,7 +56,8 @@ _PROMPTS_TOGETHER: Final = (317, 31, 97, 62)
 _DECODED_TOGETHER: Final = 16
 #: Engines whose batches are of requests, as a server's, and not of sequences.
 _BATCHES_REQUESTS: Final = frozenset({"mlx"})
-#: Positions of a user, or of a reply, whose mean is judged: that of a few is one position's.
+#: Positions of a user, or of a reply, whose mean is judged: that of a few is one position's. Each
+#: reply of a conversation is judged, as a cache that is wrong after some prompts is right before.
 _LEAST_JUDGED: Final = 16
 #: For a reply: each token is requested again with all tokens before it. The first of
 #: several users has a short one, so that it sends its next prompt while the others' tokens are
@@ -152,7 +153,7 @@ class Drift:
         groups: list[list[int]] = []
         short: list[int] = []
         for n, end in zip(self._lengths, ends, strict=True):
-            if n >= _LEAST_JUDGED:
+            if n >= _LEAST_JUDGED or self.are_turns:
                 groups.append([*range(end - n, end)])
             else:
                 short += range(end - n, end)
