@@ -109,7 +109,8 @@ class Hardware:
         """True if CPU and GPU read from one memory, as Apple's do."""
         if self.profile is not None:
             return self.profile.vendor == "apple"
-        return (self.machine.cpu_brand or "").startswith("Apple ")
+        # Rosetta shows programs a "VirtualApple" of another architecture.
+        return (self.machine.cpu_brand or "").startswith(("Apple ", "VirtualApple "))
 
     @property
     def name(self) -> str:

@@ -66,7 +66,7 @@ def read_machine() -> Machine:
     if brand in (None, _NAMELESS) or gpu_cores is None:
         profiler = parse_system_profiler(probe.run(_PROFILER, timeout_s=20) or "")
     machine = machine_from(sysctl, gpu_cores, profiler, platform.machine())
-    if machine.gpu_limit_bytes is None and machine.arch == "arm64":
+    if machine.gpu_limit_bytes is None and (machine.arch == "arm64" or machine.translated):
         limit = probe.whole_number(probe.run(_WORKING_SET))
         return replace(machine, gpu_limit_bytes=limit or None)
     return machine

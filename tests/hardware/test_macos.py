@@ -138,6 +138,13 @@ def test_a_limit_of_the_gpu_that_a_user_set_is_known(stated: str, limit: int | N
     assert memory.usable_bytes == (limit or 32 << 30)
 
 
+_TRANSLATED = (
+    "machdep.cpu.brand_string: VirtualApple @ 2.50GHz\nhw.memsize: 51539607552\n"
+    "hw.physicalcpu_max: 16\nsysctl.proc_translated: 1\niogpu.wired_limit_mb: 0\n"
+)
+
+
+@pytest.mark.parametrize("is_translated", [False, True])
 @pytest.mark.parametrize(
     ("printed", "limit"),
     [("40200896512\n", 40200896512), ("0\n", None), ("execution error: -1728\n", None), ("", None)],
@@ -147,15 +154,18 @@ def test_metals_working_set_bounds_a_model(
     printed: str,
     limit: int | None,
     monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_translated: bool,
 ) -> None:
-    """Metal reports it to a script; without an answer a model above 2/3 of memory is uncertain."""
+    """Metal reports it to a script, under Rosetta too; otherwise above 2/3 of memory is unsure."""
+    sysctl = _TRANSLATED if is_translated else recorded("macos/m4max-40/sysctl.txt")
     outputs = {
-        "/usr/sbin/sysctl": recorded("macos/m4max-40/sysctl.txt"),
+        "/usr/sbin/sysctl": sysctl,
         "/usr/sbin/ioreg": recorded("macos/m4max-40/ioreg.txt"),
         "/usr/bin/osascript": printed,
     }
     monkeypatch.setattr(probe, "run", lambda words, **_: outputs.get(words[0]))
-    monkeypatch.setattr(platform, "machine", lambda: "arm64")
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64" if is_translated else "arm64")
     memory = memory_of(Hardware(macos.read_machine()))
     assert memory is not None
     assert memory.gpu_limit_bytes == limit
