@@ -42,8 +42,8 @@ _HF_RULES: Final[Mapping[str, str]] = {
     "factor": "rope_scaling.factor",
     **{key: key for key in ("head_dim", "hidden_act", "partial_rotary_factor", "sliding_window")},
 }
-#: The values that engines use if a header has none.
-_DEFAULTS: Final = {"rope.freq_base": 10_000, "rope.scaling.factor": 1, "rope_scaling.factor": 1}
+#: The values that llama.cpp uses if a header has none.
+_DEFAULTS: Final = {"rope.freq_base": 10_000, "rope.scaling.factor": 1}
 #: The largest relative difference of one number in two headers: GGUF keeps 32 bits of it.
 _ROUNDING: Final = 1e-6
 
@@ -88,9 +88,14 @@ def hf_shape(config: Mapping[str, Any]) -> ModelShape:
         for field, names in _HF_NAMES.items()
     }
     kind = values.get("model_type")
-    ropes = (values.get(key) for key in ("rope_parameters", "rope_scaling"))
-    for rope in ropes:
-        values = {**values, **rope} if isinstance(rope, dict) else values
+    # Newer configurations have all of it in one table, or in one for each kind of layer.
+    if isinstance(rope := values.get("rope_parameters"), dict):
+        values = {**values, **rope}
+    else:
+        scaling = values.get("rope_scaling")
+        values = {"factor": 1, **values, **(scaling if isinstance(scaling, dict) else {})}
+    if values.get("use_sliding_window") is False:
+        values["sliding_window"] = None
     rules = tuple(
         (name, value)
         for key, name in _HF_RULES.items()
@@ -120,7 +125,7 @@ def shape_difference(one: ModelShape, other: ModelShape, *, sizes_only: bool = F
 
 
 def _rule_differences(one: ModelShape, other: ModelShape) -> Iterator[str]:
-    defaults = _DEFAULTS if one.format == other.format else {}
+    defaults = _DEFAULTS if one.format == other.format == "gguf" else {}
     first, second = dict(one.rules), dict(other.rules)
     for name in dict.fromkeys((*first, *second)):
         mine, theirs = (rules.get(name, defaults.get(name)) for rules in (first, second))

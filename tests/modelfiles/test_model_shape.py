@@ -118,6 +118,8 @@ def test_a_folder_of_another_model_differs_from_a_file(
         ({"rope_parameters": {"rope_theta": 5e5}}, "rope.freq_base 5000 against 500000"),
         ({"rope_scaling": {"factor": 4.0}}, "rope_scaling.factor 1 against 4"),
         ({"head_dim": 32}, "head_dim 64 against 32"),
+        ({"rope_parameters": {"full_attention": {"rope_theta": 5e3}}, "rope_theta": None}, ""),
+        ({"use_sliding_window": False, "sliding_window": 1024}, ""),
         ({"torch_dtype": "float16", "max_position_embeddings": 4096}, ""),
     ],
 )
@@ -128,7 +130,13 @@ def test_folders_differ_in_what_a_model_computes_with(
     shapes = []
     for name, more in (("a", {}), ("b", changes)):
         tiny = write_llama(tmp_path / name)
-        config = {"model_type": "llama", **tiny.config, "head_dim": 64, **more}
+        config = {
+            "model_type": "llama",
+            **tiny.config,
+            "head_dim": 64,
+            "sliding_window": 512,
+            **more,
+        }
         (tiny.folder / "config.json").write_text(json.dumps(config))
         shapes.append(inspect_mlx(tiny.folder).shape)
     assert shape_difference(*shapes) == told
