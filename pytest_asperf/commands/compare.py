@@ -13,8 +13,9 @@ from rich.console import Console
 from pytest_asperf.commands.console import print_table, print_text
 from pytest_asperf.commands.history_lines import machine_names, unit_text
 from pytest_asperf.commands.options import command, settings
-from pytest_asperf.commands.project import history_of, open_project, read_json
+from pytest_asperf.commands.project import history_of, open_project
 from pytest_asperf.errors import ConfigError, listing, printable, shown
+from pytest_asperf.records.report import read_json
 
 if TYPE_CHECKING:
     from pytest_asperf.commands.compared_reports import ComparedReport, OnMachine
@@ -94,9 +95,9 @@ def _require_two(n: int) -> None:
 
 
 def _document(name: str) -> Any:
-    if Path(name).is_file():
+    if Path(name).exists():
         return read_json(Path(name))[0]
-    if open_project().settings.store is None:
+    if Path(name).suffix or open_project().settings.store is None:
         raise ConfigError(
             f"{printable(name)} is not a file",
             remedy="name a JSON report, or with --store=FILE the id of a stored session",

@@ -34,13 +34,12 @@ from pytest_asperf.commands.options import Group, command, number_from, settings
 from pytest_asperf.commands.project import (
     history_of,
     open_project,
-    read_json,
     store_address,
     typed_settings,
 )
 from pytest_asperf.config.engines import DISTRIBUTIONS
 from pytest_asperf.errors import ConfigError, printable
-from pytest_asperf.records.report import known_machines, read, read_head
+from pytest_asperf.records.report import known_machines, read, read_head, read_json
 from pytest_asperf.report.json_report import document
 from pytest_asperf.store.figures import StoredPoint, StoredSeries, figures_of
 

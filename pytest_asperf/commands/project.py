@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -20,7 +19,6 @@ from pytest_asperf.errors import AsperfError, ConfigError, printable
 from pytest_asperf.hardware.profiles import find_bins
 from pytest_asperf.measure.workspace import Workspace
 from pytest_asperf.modelfiles.hub_cache import shipped_models
-from pytest_asperf.records.report import unusable
 from pytest_asperf.report.json_report import document
 from pytest_asperf.store import open_store
 from pytest_asperf.store.unsent import GrowingReport
@@ -114,15 +112,3 @@ class GateHistory:
                 print_text(console, printable(line))
         if kept.error is not None and not kept.error.may_pass:
             raise kept.error
-
-
-def read_json(path: Path, *, lines: bool = False) -> list[Any]:
-    """The JSON values of a file: one, or one a line; ConfigError if it cannot be read."""
-    try:
-        text = path.read_bytes()
-        return [json.loads(one) for one in (text.splitlines() if lines else [text])]
-    except OSError as error:
-        problem = f"{path} cannot be read: {error.strerror}"
-    except (ValueError, RecursionError) as error:
-        problem = f"{path} is not JSON: {printable(error, 200)}"
-    raise unusable(problem)

@@ -1,8 +1,10 @@
 """A whole report: its head, a gate's or a nightly run's additions, and the records; from JSON."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from pytest_asperf.errors import ConfigError, printable, shown
@@ -13,6 +15,7 @@ from pytest_asperf.records.kinds import AnyRecord, Noted
 SCHEMA: Final = 3
 #: Keys of a row in addition to its record's.
 AROUND: Final = ("test", "machine", "apart")
+_MAX_BYTES: Final = 256 * 2**20
 _REMEDY: Final = "name a JSON report of pytest or of asperf gate"
 
 
@@ -190,6 +193,27 @@ def part(read_it: Callable[[], Any], where: str, what: str) -> Any:
         missing = isinstance(error, KeyError)
         reason = f"{error} is missing" if missing else printable(error, 200)
         raise unusable(f"{where}: {what} is not as pytest-asperf writes it: {reason}") from None
+
+
+def read_json(path: Path, *, lines: bool = False) -> list[Any]:
+    """The JSON values of a file or a pipe: one, or one a line; ConfigError if it has none."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(_MAX_BYTES + 1)
+        if len(text) > _MAX_BYTES:
+            raise unusable(f"{path} has more than {_MAX_BYTES >> 20} MiB")
+        parts = text.splitlines() if lines else [text]
+        return [json.loads(part, parse_constant=_refuse) for part in parts]
+    except OSError as error:
+        problem = f"{path} cannot be read: {error.strerror}"
+    except (ValueError, RecursionError) as error:
+        problem = f"{path} is not JSON: {printable(error, 200)}"
+    raise unusable(problem)
+
+
+def _refuse(constant: str) -> None:
+    # Python's json accepts NaN and Infinity, which no report has.
+    raise ValueError(f"{constant} is not JSON")
 
 
 def unusable(what: str) -> ConfigError:

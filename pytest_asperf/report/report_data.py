@@ -1,6 +1,5 @@
 """A report for pages, read from JSON: lines, series to draw, measurements side by side."""
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +10,6 @@ from typing import Final
 from pytest_asperf.analysis.facts import Ran
 from pytest_asperf.analysis.outcome import NOT_RUN
 from pytest_asperf.analysis.stats.estimate import Estimate, memory_text
-from pytest_asperf.errors import printable
 from pytest_asperf.records.kinds import (
     AnyRecord,
     Noted,
@@ -19,7 +17,7 @@ from pytest_asperf.records.kinds import (
     SpeculationRecord,
     ThroughputRecord,
 )
-from pytest_asperf.records.report import Meta, Report, of_each_machine, part, read, unusable
+from pytest_asperf.records.report import Meta, Report, of_each_machine, part, read, read_json
 from pytest_asperf.report.json_report import Assertion, assertions, named_as_run, repeat
 from pytest_asperf.report.lines import Line, Series, lines_of, positive, series_of
 from pytest_asperf.report.measurements import Entry, speculation_of, table
@@ -95,13 +93,7 @@ def read_report_file(path: Path) -> list[ReportData]:
     Raises:
         ConfigError: it cannot be read, is no report, or has another schema.
     """
-    try:
-        # Python's json accepts NaN and Infinity, which no report has.
-        document = json.loads(path.read_bytes(), parse_constant=_refuse)
-    except OSError as error:
-        raise unusable(f"{path} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise unusable(f"{path} is not JSON: {printable(error, 200)}") from None
+    (document,) = read_json(path)
     return shown_reports(read(document, str(path)), name=path.name, where=str(path))
 
 
@@ -208,10 +200,6 @@ def _facts(meta: Meta) -> Iterator[tuple[str, str]]:
 def _duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")
 
 
 def level_sets(records: Iterable[AnyRecord]) -> Iterator[LevelSet]:

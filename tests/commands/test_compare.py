@@ -123,6 +123,8 @@ def test_stored_sessions_are_named_by_their_ids(tmp_path: Path, run_asperf: RunA
     assert (refused.returncode, "0 sessions of " in refused.stderr) == (3, True)
     assert "name two or more" in run_asperf("compare", ids[0]).stderr
     assert "nothing is not a file" in run_asperf("compare", "nothing", "other").stderr
+    stored = run_asperf("compare", "nothing.json", "other.json", "--store=none.db")
+    assert "nothing.json is not a file" in stored.stderr
 
 
 POSITIVE = st.floats(1e-3, 1e6)

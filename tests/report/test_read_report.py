@@ -144,6 +144,12 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
             read_report_file(path)
 
 
+def test_a_device_without_end_is_refused() -> None:
+    """Only so much of it is read as a report may have."""
+    with pytest.raises(ConfigError, match="has more than 256 MiB"):
+        read_report_file(Path("/dev/zero"))
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [("point", "84"), ("point", True), ("low", 1e9), ("n", None), ("unit", 3), ("at_least", [])],
