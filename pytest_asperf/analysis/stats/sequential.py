@@ -238,8 +238,10 @@ class PairedTest(PairSequence):
 
     Args:
         tolerance: the slowdown to be excluded, as a fraction of the baseline's cost.
-        options: as of `PairSequence`; `alpha` is the bound on FAIL if the slowdown is below
-            `fails_above`, `beta` on PASS if the candidate is slower by `tolerance`.
+        options: `alpha`, the bound on FAIL if the slowdown is below `fails_above`; `beta`, on PASS
+            if the candidate is slower by `tolerance`; `min_pairs`, before which no verdict is
+            given; `max_pairs`, after which it is INCONCLUSIVE; `comparisons`, how many tests share
+            `alpha`.
 
     Raises:
         ValueError: an argument is out of its range.
