@@ -95,7 +95,9 @@ class ProbabilityServer(FakeServer):
             del self._open[get_ident()]
             tokens = [step["id"] for step in steps][self._harm == "is short" :]
             timings = {"draft_n": 5, "draft_n_accepted": 2}
-            shown = {"completion_probabilities": steps, "tokens": tokens, "timings": timings}
+            is_whole = self._harm != "ends within a character" or len(text) % 2 == 0
+            rows = steps if is_whole else []
+            shown = {"completion_probabilities": rows, "tokens": tokens, "timings": timings}
             yield from answer(shown)
 
     def _lacks_room(self, request: dict[str, Any]) -> bool:

@@ -51,8 +51,8 @@ _SEEDS: Final = 2**31
 _TRIES: Final = 4
 #: A gap between tokens that is a smaller share of their mean is none.
 _BURST_SHARE: Final = 0.1
-#: Tokens of a sampled answer that show what its samplers allow.
-_FEW_TOKENS: Final = 6
+#: Sampled tokens that show what samplers allow: the first ones of a text may be split otherwise.
+_FEW_TOKENS: Final = 16
 #: Further answers that show it, and their tokens: those after a new prompt are the least
 #: predictable ones.
 _MOST_ANSWERS, _SHORT_ANSWER = 24, 16
@@ -209,11 +209,12 @@ class ServedModel(LoadedModel):
             if work.sampled == BY_GRAMMAR:
                 require_grammatical("".join(answer.reply.text for answer in answers))
             if work.sampled == TOP_K_OFF and self._variety.is_open():
-                drawn = (self.prompts.draw(work.text, _SHORT_PROMPT) for _ in range(_MOST_ANSWERS))
+                # One seed draws all answers by the same random numbers.
                 further = (
-                    (p, self.checked(record).reply.text)
-                    for p in drawn
-                    for record in self._sent([p], seeds[:1], _SHORT_ANSWER, work.sampled)
+                    (prompt, self.checked(record).reply.text)
+                    for seed in random.sample(range(_SEEDS), _MOST_ANSWERS)
+                    for prompt in [self.prompts.draw(work.text, _SHORT_PROMPT)]
+                    for record in self._sent([prompt], [seed], _SHORT_ANSWER, work.sampled)
                 )
                 timed = (prompts[0], answers[0].reply.text)
                 _require_sampled(self._variety, self.probabilities, chain([timed], further))
@@ -350,19 +351,19 @@ def _require_sampled(
     """
     from .logits import is_allowed, likeliest_share  # noqa: PLC0415  # it brings numpy
 
+    n_others = n = 0
     for prompt, text in answers:
-        n_others = n = 0
         for token, row in shown.following(prompt, text):
             variety.add(likeliest_share(row), is_likeliest=int(row.argmax()) == token)
             n, n_others = n + 1, n_others + (not is_allowed(row, token))
             if n >= _FEW_TOKENS and not variety.is_open():
                 break
-        if n_others > n // 2 >= 2:
-            raise RefusalError(
-                "sampling", f"{n_others} of {n} sampled tokens are less likely than min-p allows"
-            )
-        if not variety.is_open():
-            return
+        if n >= _FEW_TOKENS and not variety.is_open():
+            break
+    if n_others > n / 2:
+        raise RefusalError(
+            "sampling", f"{n_others} of {n} sampled tokens are less likely than min-p allows"
+        )
 
 
 def _sampling(sampled: str, *, is_possible: bool) -> Facts:

@@ -198,10 +198,23 @@ class TokenProbabilities:
         return gaps
 
     def following(self, prompt: str, text: str) -> Iterator[tuple[int, Row]]:
-        """Each token of a text after a prompt, and the row of that position."""
+        """Each token of a text after a prompt, and the row of that position.
+
+        Positions are left out where the likeliest token ends within a character: see `gaps`.
+        """
         tokens, n_prompt = self.tokenize(prompt + text), len(self.tokenize(prompt))
+        n_shown = 0
         for n in range(n_prompt, len(tokens)):
-            yield tokens[n], self._next(tokens[:n], is_cached=n > n_prompt)
+            asked = {"cache_prompt": n > n_prompt, "id_slot": 0}
+            _, rows = self._complete(tokens[:n], 1, asked, needs_all=False)
+            for row in rows:
+                n_shown += 1
+                yield tokens[n], row
+        n_tokens = len(tokens) - n_prompt
+        if n_tokens > 0 and not n_shown:
+            raise RefusalError(
+                "unsupported", f"the server shows log-probabilities of 0 of {n_tokens} tokens"
+            )
 
     def _next(
         self, prompt: Sequence[int], following: Sequence[int] = (), *, is_cached: bool = False

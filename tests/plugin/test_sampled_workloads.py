@@ -3,6 +3,9 @@
 import pytest
 
 from pytest_asperf.engine_process import EngineBuild
+from pytest_asperf.modelfiles.hub_cache import shipped_corpus
+from pytest_asperf.worker.engine import Asked
+from pytest_asperf.worker.openai_engine import OpenAiEngine
 from tests.plugin.conftest import Project
 from tests.probability_server import ProbabilityServer
 from tests.sabotaged_library import write_sabotaged
@@ -72,6 +75,17 @@ def test_share(throughput):
 def test_a_server_is_judged_by_what_it_streams(project: Project, harm: str, what: str) -> None:
     """Its log-probabilities are right, and so is the likeliest answer."""
     streamed(project, "tg32@topk0", harm).stdout.fnmatch_lines([what])
+
+
+def test_each_answer_that_shows_sampling_has_a_seed_of_its_own() -> None:
+    """A short answer shows too little, and answers of one seed are drawn by the same numbers."""
+    server = ProbabilityServer(256)
+    server.step_s = 0.002
+    url = f"http://{server.endpoint.authority}"
+    model = OpenAiEngine(url).load("served", {})
+    model.serve(Asked("tg", 4, 0, 1, shipped_corpus().read_text("utf-8")[:8000], sampled="topk0"))
+    seeds = [request["seed"] for request in server.requests if request.get("stream")]
+    assert len(set(seeds)) == len(seeds) > 1
 
 
 OTHER = "*of * answers to users' requests have words*"

@@ -130,6 +130,18 @@ def test_the_answer_of_a_chat_follows_its_template() -> None:
     assert shown.gaps(message, text) != [0.0]
 
 
+def test_tokens_of_a_text_are_followed_where_rows_are_shown() -> None:
+    """The server shows no row if its own token ends within a character, or none at all."""
+    text = "".join(chr(0x4E00 + token) for token in range(4))
+    for harm, n_shown in (("", 4), ("ends within a character", 2)):
+        shown = shown_by(ProbabilityServer(harm=harm))
+        found = [*shown.following("a prompt", text)]
+        assert len(found) == n_shown
+        assert {token for token, _ in found} <= {0, 1, 2, 3}
+    with pytest.raises(RefusalError, match="of 0 of 4 tokens"):
+        [*shown_by(ProbabilityServer(harm="shows none")).following("a prompt", text)]
+
+
 def test_a_reply_that_is_too_short_is_refused() -> None:
     """A reply of fewer tokens than requested is faster."""
     shown = shown_by(ProbabilityServer(harm="is short"))
