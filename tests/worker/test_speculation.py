@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -167,7 +168,8 @@ def test_a_hybrid_is_rolled_back_by_checkpoints(measurement: MeasurementContext)
     assert (facts["target"]["memory"], facts["target"]["rollback"]) == ("hybrid", "checkpoint")
     both = measurement.generate(4)
     assert measurement.shortfall(measurement.generate(0)["tokens"], both["tokens"]) <= 0.5
-    rolled_back_ns = [sum(one[5] for one in run["rounds"]) for run in (plain, both)]
+    # Other work delays single rounds by more than all of them cost.
+    rolled_back_ns = [median(filter(None, (one[5] for one in r["rounds"]))) for r in (plain, both)]
     assert rolled_back_ns[1] > rolled_back_ns[0]
 
 
