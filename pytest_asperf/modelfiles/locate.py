@@ -258,8 +258,8 @@ def require_one_model(
     if difference:
         raise MislabelledError(
             f"{name} and {other_name} are two models: {difference}",
-            why="a quantization has the sizes of the model that it was made of; between two "
-            "models, neither speed nor quality shows what a quantization does",
+            why="a quantization has the sizes, tokens and metadata (RoPE, norms, experts) of its "
+            "model; between two models, neither speed nor quality shows what a quantization does",
             remedy="declare the quantization that was made of the same model, or give the other "
             "model a name of its own",
         )
