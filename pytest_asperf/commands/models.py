@@ -17,10 +17,8 @@ from pytest_asperf.commands.options import Group, end, reports, settings, writte
 from pytest_asperf.commands.project import open_project
 from pytest_asperf.config.setting_rules import ReportTarget
 from pytest_asperf.config.spec import ModelSpec
-from pytest_asperf.config.text_file import UnreadableTextError, read_json_table
 from pytest_asperf.errors import ModelError, printable
 from pytest_asperf.modelfiles.cache import CacheEntry, discard, entries
-from pytest_asperf.modelfiles.causal import require_causal_folder
 from pytest_asperf.modelfiles.hub_cache import shipped_models
 from pytest_asperf.report.sections import CheckLine, Section
 
@@ -226,14 +224,13 @@ def _source(path: Path, name: str) -> CheckLine:
 def _unusable(path: Path) -> ModelError | None:
     """The reason why a source cannot be measured, as far as its header shows."""
     from pytest_asperf.modelfiles.gguf_read import inspect_gguf  # numpy
+    from pytest_asperf.modelfiles.mlx_read import read_configuration  # numpy
 
     try:
         if path.suffix == ".gguf" and path.exists():
             inspect_gguf(path)
         elif (path / "config.json").exists():
-            require_causal_folder(path, read_json_table(path / "config.json"))
+            read_configuration(path)
     except ModelError as error:
         return error
-    except UnreadableTextError as error:
-        return ModelError(f"{path / 'config.json'} {error}", remedy="fetch the folder again")
     return None

@@ -70,7 +70,7 @@ def inspect_mlx(folder: Path) -> MlxInfo:
                 engine="llama_cpp",
             ),
         )
-    config = _configuration(folder)
+    config = read_configuration(folder)
     tensors = tuple(t for path in weight_files(folder) for t in list_tensors(path))
     if not tensors:
         raise _incomplete(folder / "model*.safetensors", "it has no tensor, so no weights")
@@ -137,7 +137,8 @@ def _sizes(folder: Path) -> HfSizes | None:
         return None
 
 
-def _configuration(folder: Path) -> dict[str, Any]:
+def read_configuration(folder: Path) -> dict[str, Any]:
+    """The config.json of a folder that generates text; ModelError if there is none."""
     if not folder.is_dir():
         raise ModelError(
             f"{folder}: there is no such folder",
