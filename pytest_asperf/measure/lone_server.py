@@ -50,10 +50,11 @@ _COOL: Final = 0.3
 #: Tokens of an answer that shows the next word.
 _WORD_TOKENS: Final = 8
 #: A share of 0.25 of sampled words, and 0.02 of others, is the likeliest: the logarithm of the
-#: likelihood ratio of a word that is it, and of another one; and sums that decide.
+#: likelihood ratio of a word that is it, and of another one; and sums that decide. By Wald's bound
+#: they err for one of 1,000 that are made up, and one of 10,000 that are sampled.
 _LIKELIEST: Final = math.log(0.25 / 0.02)
 _OTHER: Final = math.log(0.75 / 0.98)
-_SAMPLED: Final = math.log(50)
+_SAMPLED: Final = math.log(1e3)
 _MADE_UP: Final = -math.log(1e4)
 #: A token that is less likely than the likeliest one by so many nats is no near-tie, and a sampled
 #: one is excluded by min-p, 0.05 by default. Texts with several of them are wrong: docs/guards.md.
