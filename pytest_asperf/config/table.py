@@ -243,7 +243,7 @@ def full_list(value: object) -> list[object]:
     return value
 
 
-TABLE: Final[Rule[dict[str, Any]]] = Rule(_of_type(dict), "a table")
+TABLE: Final[Rule[dict[str, Any]]] = Rule(_of_type(dict), "a table, such as { name = value }")
 BOOLEAN: Final = Rule(_of_type(bool), "true or false")
 TEXT: Final = Rule(_text, f"text of 1 to {LONGEST} characters")
 ANY_TEXT: Final = Rule(partial(_text, least=0), f"text of at most {LONGEST} characters")
