@@ -4,12 +4,12 @@ Run it as ``python benchmarks/bench_processes.py --processes=2`` (seeded; minute
 `run_pairs`, and with it the order of runs, the processes and the tests of a real gate, on simulated
 engines. Prints Markdown, and exits with 1 where a promise of docs/statistics.md is not kept.
 
-A gate has eleven timed checks in nine groups, which share their error with six others, and at most
-120 pairs of each. A run has noise of 2 %, and in named rows one run in 20 is 20 % slower. A process
-is slower or faster than the next for its whole life: by a normal offset, or by one of two kinds. A
-build that disturbs leaves the caches cold: the other's first work after it is slower. "Kept"
-processes are those of a model whose load is too slow: one of each build for a check, and others to
-reproduce a FAIL.
+A gate has seven timed checks in five groups, as the default one, which share their error with four
+others, and at most 120 pairs of each. A run has noise of 2 %, and in named rows one run in 20 is 20
+% slower. A process is slower or faster than the next for its whole life: by a normal offset, or by
+one of two kinds. A build that disturbs leaves the caches cold: the other's first work after it is
+slower. "Kept" processes are those of a model whose load is too slow: one of each build for a check,
+and others to reproduce a FAIL.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import math
 import random
 import sys
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from types import SimpleNamespace
@@ -31,6 +31,7 @@ from pytest_asperf.analysis.outcome import Decision
 from pytest_asperf.config.workload import Workload
 from pytest_asperf.measure import ab_speed
 from pytest_asperf.measure.ab_speed import Budget, SpeedExperiment, WorkloadPairs, run_pairs
+from pytest_asperf.measure.running_arms import TimedArm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
     from pytest_asperf.measure.paired_runner import OpenArms
 
 #: Timed checks of a gate that run in the same processes, and the checks that share their error.
-GROUPS: Final = (2, 1, 1, 1, 1, 1, 1, 2, 1)
-COMPARISONS: Final = 17
+GROUPS: Final = (2, 1, 1, 2, 1)
+COMPARISONS: Final = 11
 #: A run that has no parts, and of which a pair has four.
 RUN_NS: Final = 25_000_000
 RUN_NOISE: Final = 0.02
@@ -103,73 +104,46 @@ class World:
         return self.condition.sd * self.rng.standard_normal() + kinds
 
 
-@dataclass(eq=False)
-class SimulatedArm:
+class SimulatedArm(TimedArm):
     """A process whose runs have the condition's times."""
 
-    world: World
-    is_candidate: bool
-    slower: dict[Workload, float]
-    offset: float = field(init=False)
-    loaded: Any = field(init=False)
-    worker: Any = field(init=False)
+    def __init__(self, world: World, slower: dict[Workload, float], *, is_candidate: bool) -> None:
+        self._world, self._is_candidate, self._slower = world, is_candidate, slower
+        self._offset = world.process_offset()
+        self.worker = cast("Any", SimpleNamespace(confine=lambda _: None))
 
-    def __post_init__(self) -> None:
-        self.offset = self.world.process_offset()
-        facts = {
-            "served": None,
-            "layers_offloaded": 0,
-            "threads": 1,
-            "size_bytes": 0,
-        }
-        self.loaded = SimpleNamespace(**facts)
-        self.worker = SimpleNamespace(confine=lambda _: None)
-
-    def __exit__(self, *_: object) -> None:
-        """End it."""
+    def close(self) -> None:
+        """Nothing runs."""
 
     @property
-    def loads_each_run(self) -> bool:
-        """False: a process keeps its model."""
-        return False
+    def loaded(self) -> Any:
+        """The facts of a model that its process keeps."""
+        return SimpleNamespace(
+            served=None, layers_offloaded=0, threads=1, size_bytes=0, loads_each_run=False
+        )
 
     @property
     def is_kept(self) -> bool:
         """True if its process runs all pairs."""
-        return self.world.condition.kept
-
-    @property
-    def variants(self) -> tuple[SimulatedArm]:
-        """One in each process."""
-        return (self,)
-
-    def end_turn(self, turn: int) -> None:
-        """Nothing follows a run pair."""
-
-    def end(self) -> None:
-        """Nothing is noted."""
+        return self._world.condition.kept
 
     def fed(self, workload: Workload) -> object:
         """Equal in both variants."""
         return workload
 
-    def own(self, workload: Workload) -> Workload:
-        """Equal in both variants."""
-        return workload
-
     def run(self, workload: Workload, turn: int, parts: int) -> Any:  # noqa: ARG002
         """The time of a run."""
-        rng, condition = self.world.rng, self.world.condition
-        log = self.offset + RUN_NOISE * rng.standard_normal()
+        rng, condition = self._world.rng, self._world.condition
+        log = self._offset + RUN_NOISE * rng.standard_normal()
         log += SLOW_BY * (rng.random() < condition.slow_runs)
-        if self.is_candidate:
-            log += self.slower.get(workload, 0.0)
-        disturbed = math.log1p(condition.disturbed[self.is_candidate])
-        if self.world.last is not self:
+        if self._is_candidate:
+            log += self._slower.get(workload, 0.0)
+        disturbed = math.log1p(condition.disturbed[self._is_candidate])
+        if self._world.last is not self:
             log += disturbed
-        elif not self.world.is_settled:
+        elif not self._world.is_settled:
             log += condition.left * disturbed
-        self.world.last, self.world.is_settled = self, True
+        self._world.last, self._world.is_settled = self, True
         elapsed_ns = round(RUN_NS * math.exp(log))
         return SimpleNamespace(elapsed_ns=elapsed_ns, n_tokens=1, context=None)
 
@@ -179,18 +153,15 @@ class SimulatedArm:
 
     def settle(self, workload: Workload, turn: int, parts: int) -> None:  # noqa: ARG002
         """Do a piece of a run."""
-        self.world.is_settled = self.world.last is self
-        self.world.last = self
-
-    def examine_last(self, coin: random.Random, *, whole: Workload | None = None) -> None:
-        """It shows nothing of its runs."""
+        self._world.is_settled = self._world.last is self
+        self._world.last = self
 
     def ran(self, context: object) -> Any:
         """It does nothing."""
         return context
 
 
-def _gate(condition: Condition, seed: int, rng: np.random.Generator) -> list[WorkloadPairs]:
+def gate(condition: Condition, seed: int, rng: np.random.Generator) -> list[WorkloadPairs]:
     """Each check of a gate, as it was judged."""
     budget = Budget(condition.tolerance, 120, math.inf, seed)
     world = World(condition, rng)
@@ -201,15 +172,14 @@ def _gate(condition: Condition, seed: int, rng: np.random.Generator) -> list[Wor
         workloads = tuple(Workload("pp", 64 + next(names)) for _ in range(size))
         slow = workloads if condition.everywhere else workloads[:1] if not judged else ()
         slower = dict.fromkeys(slow, math.log1p(condition.slower))
-        arms = (partial(SimulatedArm, world, side, slower) for side in (False, True))
-        opening = cast("OpenArms", tuple(arms))
+        sides = (partial(SimulatedArm, world, slower, is_candidate=side) for side in (False, True))
         elsewhere = tuple(pairs.test.evidence_for_fail() for pairs in judged)
         experiment = SpeedExperiment(workloads, budget, COMPARISONS, evidence_elsewhere=elsewhere)
-        judged += experiment.decide(cast("Any", None), opening).by_workload
+        judged += experiment.decide(cast("Any", None), tuple(sides)).by_workload
     return judged
 
 
-def _timed(_lease: object, opening: OpenArms, experiment: SpeedExperiment) -> ABResult:
+def timed(_lease: object, opening: OpenArms, experiment: SpeedExperiment) -> ABResult:
     """The pairs without the machine that they would run on."""
     return run_pairs(opening, experiment, lambda *_: None)
 
@@ -218,10 +188,10 @@ Found = list[tuple[Decision | None, int]]
 
 
 def _batch(condition: Condition, seed: tuple[int, ...]) -> list[Found]:
-    ab_speed.time_pairs = cast("Any", _timed)
+    ab_speed.time_pairs = cast("Any", timed)
     rng = np.random.default_rng(seed)
     seeds = random.Random(repr(seed))  # noqa: S311  # repeatable
-    gates = (_gate(condition, seeds.randrange(2**32), rng) for _ in range(BATCH))
+    gates = (gate(condition, seeds.randrange(2**32), rng) for _ in range(BATCH))
     return [[(pairs.test.outcome, len(pairs.pairs)) for pairs in gate] for gate in gates]
 
 
