@@ -37,8 +37,9 @@ def main() -> bool:
 def _ours(sides: Sides) -> list[float]:
     # mlx-lm times the intervals behind its first token: as many steps at the same depth.
     whole = list(sides.tokens[: _N_PROMPT + _N_TOKENS - 1])
-    first = sides.ours("first_token", model=MODEL, tokens=whole[:_N_PROMPT], depth=0)
-    after = sides.ours("generate", model=MODEL, tokens=whole, depth=_N_PROMPT)
+    of_both = {"model": MODEL, "n_ctx": _N_PROMPT + _N_TOKENS}
+    first = sides.ours("first_token", tokens=whole[:_N_PROMPT], depth=0, **of_both)
+    after = sides.ours("generate", tokens=whole, depth=_N_PROMPT, **of_both)
     return [first["elapsed_ns"], after["elapsed_ns"]]
 
 
