@@ -23,6 +23,7 @@ def test_gate(gate):
 def served() -> Iterator[WordServer]:
     """A running server."""
     server = WordServer()
+    server.step_s = 0.01  # a reply is long compared with what other tests delay its reader
     yield server
     server.close()
 
