@@ -71,21 +71,19 @@ def test_it_is_found_in_tests_and_in_a_gate(live: Project, how: str) -> None:
         result.stdout.fnmatch_lines([f"✗ *gate {gated} * candidate: *"])
 
 
+@pytest.mark.serial  # a stamp must not be received late, or the baseline runs before it shows
 @pytest.mark.parametrize("engine", ["llama_cpp", "mlx"])
 def test_a_clock_of_half_the_speed_is_invalid(
     live: Project, request: pytest.FixtureRequest, engine: str
 ) -> None:
-    """A reply's stamp is not in its call, for runs of any length, in tests and gates.
-
-    Both builds have it. If a busy machine delays a stamp's receipt, the gate's baseline runs twice.
-    """
+    """A reply's stamp is not in its call, for runs of any length, in tests and gates."""
     if engine == "mlx":
         request.getfixturevalue("mlx")
     live.config(engine=engine, default_model="asperf-draft", call_timeout_s=120)
     live.test(RATES.format(names=("tg8", "pp64")) + GATE.format(names="'tg8'"))
     python = write_sabotaged(live.path, "slow_clock", engine)
     result = live.run(*QUICK, f"--asperf-python={python}", f"--asperf-candidate={python}")
-    result.stdout.fnmatch_lines(["test_it.py VV[VF] *", "*its clock has another speed *"])
+    result.stdout.fnmatch_lines(["test_it.py VVV *", "*its clock has another speed *"])
 
 
 def test_a_sound_build_passes(live: Project) -> None:
